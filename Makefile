@@ -1,0 +1,83 @@
+PYTHON ?= python3
+JOBS ?= 2
+
+PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
+SETTINGS = setup.cfg pyproject.toml
+VENV = .venv
+OLDEST = .venv-oldest
+DOCS = .venv-docs
+# Test workers fill the cores; BLAS threads on top of them would only compete.
+ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test test-oldest docs lint format clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
+
+demo: $(VENV)/demo.stamp ## run examples/demo.py
+	@$(VENV)/bin/python examples/demo.py
+
+test: lint ## lint, then run the tests and doctests
+	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS)
+
+test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
+	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
+
+docs: $(DOCS)/docs.stamp ## build the documentation into docs/_build/html
+	@rm -rf docs/generated docs/_build/html
+	$(DOCS)/bin/python -m sphinx -b html -q -W --keep-going \
+		-d docs/_build/doctrees docs docs/_build/html
+	@echo "documentation: docs/_build/html/index.html"
+
+lint: $(VENV)/test.stamp ## check style and formatting
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/ruff format --check .
+
+format: $(VENV)/test.stamp ## format the code and apply the safe fixes
+	$(VENV)/bin/ruff check --fix .
+	$(VENV)/bin/ruff format .
+
+clean: ## remove environments, caches and built files
+	rm -rf $(VENV) $(OLDEST) $(DOCS) build dist *.egg-info docs/_build \
+		docs/generated .pytest_cache .ruff_cache .hypothesis
+	find skmahal tests examples benchmarks docs -name __pycache__ \
+		-prune -exec rm -rf {} +
+
+# A stamp is newer than the settings its environment was installed from.
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+		{ echo "skmahal needs Python 3.10 or later; set PYTHON=..." >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/demo.stamp: $(SETTINGS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast]'
+	@touch $@
+
+$(VENV)/test.stamp: $(SETTINGS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast,metric-learn,test]'
+	@touch $@
+
+# The oldest NumPy and SciPy have wheels for Python 3.10 and 3.11 only. A name on
+# the path may be a shim that fails, so each candidate is run.
+$(OLDEST)/bin/python:
+	@for python in python3.10 python3.11 $(PYTHON); do \
+		if $$python --version >/dev/null 2>&1 && $$python -c \
+			'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))'; \
+		then echo "$$python -m venv $(OLDEST)"; \
+			exec $$python -m venv $(OLDEST); fi; \
+	done; \
+	echo "test-oldest needs Python 3.10 or 3.11; set PYTHON=..." >&2; exit 1
+
+$(OLDEST)/test.stamp: $(SETTINGS) constraints-oldest.txt | $(OLDEST)/bin/python
+	$(OLDEST)/bin/python $(PIP_INSTALL) -c constraints-oldest.txt -e '.[test]'
+	@touch $@
+
+$(DOCS)/bin/python:
+	$(PYTHON) -m venv $(DOCS)
+
+$(DOCS)/docs.stamp: $(SETTINGS) | $(DOCS)/bin/python
+	$(DOCS)/bin/python $(PIP_INSTALL) -e '.[docs,plot]'
+	@touch $@

@@ -1,0 +1,133 @@
+"""
+Neighbours of digits under a metric that changes
+================================================
+
+Learn a metric, index the points under it, and keep the index while the metric and the
+points change. After each step the test digits are classified by a vote of their
+neighbours, and the neighbours are compared with brute force.
+"""
+
+from time import perf_counter
+
+import numpy as np
+from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+from skmahal import SketchedMahalanobisNeighbors
+
+N_NEIGHBORS = 5
+N_LATE = 200
+N_STEPS = 5
+DELTA = 0.01
+
+
+def vote(y, neighbours):
+    """Most frequent label among the neighbours of each query."""
+    return np.array([np.bincount(labels).argmax() for labels in y[neighbours]])
+
+
+def exact_share(U, X, Q, distances):
+    """Share of the queries whose neighbour distances are those of brute force."""
+    best = np.sort(cdist(Q @ U.T, X @ U.T), axis=1)[:, : distances.shape[1]]
+    return np.isclose(distances, best, rtol=1e-5, atol=1e-6).all(axis=1).mean()
+
+
+def stretch(U, v, factor):
+    """Rank-one (W, V) after which v is `factor` times as long under the metric.
+
+    Directions orthogonal to v under the metric keep their length.
+    """
+    w = U @ v
+    return ((factor - 1) / (w @ w) * w)[:, None], (U.T @ w)[:, None]
+
+
+def confused_pair(index, X, y):
+    """Difference of a training point and its nearest neighbour of another class.
+
+    Among the points that their own neighbours outvote, the first is taken.
+    """
+    neighbours = index.kneighbors(return_distance=False)
+    i = np.flatnonzero(vote(y, neighbours) != y)[0]
+    j = next(j for j in neighbours[i] if y[j] != y[i])
+    return X[i] - X[j]
+
+
+def report(step, seconds, index, X, y, Q, y_true):
+    """Query the index, print a row of the table, return the share of exact answers."""
+    start = perf_counter()
+    distances, neighbours = index.kneighbors(Q)
+    asked = perf_counter() - start
+    exact = exact_share(index.components_, X, Q, distances)
+    correct = np.mean(vote(y, neighbours) == y_true)
+    print(
+        f"{step:<34}{correct:>9.3f}{exact:>8.3f}"
+        f"{1e3 * seconds:>11.1f}{1e3 * asked:>11.1f}"
+    )
+    return exact
+
+
+def timed(function, *args, **kwargs):
+    """Seconds that a call takes, and its result."""
+    start = perf_counter()
+    result = function(*args, **kwargs)
+    return perf_counter() - start, result
+
+
+def main():
+    X, y = load_digits(return_X_y=True)
+    X, Q, y, y_true = train_test_split(
+        X / 16, y, test_size=500, stratify=y, random_state=0
+    )
+    late, y_late = X[-N_LATE:], y[-N_LATE:]
+    X, y = X[:-N_LATE], y[:-N_LATE]
+    settings = {"n_neighbors": N_NEIGHBORS, "delta": DELTA, "random_state": 0}
+    exact = []
+
+    print(f"digits: {len(X)} points, {X.shape[1]} features, {len(Q)} queries")
+    learning, nca = timed(
+        NeighborhoodComponentsAnalysis(32, max_iter=30, random_state=0).fit, X, y
+    )
+    print(f"metric learned in {learning:.1f} s\n")
+    # The first use of an index may compile kernels; that is not what is timed here.
+    SketchedMahalanobisNeighbors(**settings).fit(X).kneighbors(Q)
+    print(f"{'step':<34}{'accuracy':>9}{'exact':>8}{'step ms':>11}{'query ms':>11}")
+
+    index = SketchedMahalanobisNeighbors(**settings)
+    seconds, _ = timed(index.fit, X)
+    exact.append(report("fit, Euclidean", seconds, index, X, y, Q, y_true))
+
+    index = SketchedMahalanobisNeighbors(metric_learner=nca.components_, **settings)
+    seconds, _ = timed(index.fit, X)
+    exact.append(report("fit, learned metric", seconds, index, X, y, Q, y_true))
+
+    seconds = 0.0
+    for _ in range(N_STEPS):
+        low_rank = stretch(index.components_, confused_pair(index, X, y), 1.1)
+        seconds += timed(index.update_metric, low_rank=low_rank)[0]
+    step = f"{N_STEPS} rank-one metric updates"
+    exact.append(report(step, seconds, index, X, y, Q, y_true))
+
+    rows = [0, 1]
+    seconds, _ = timed(index.update_metric, nca.components_[rows], rows=rows)
+    exact.append(report("2 rows of U set", seconds, index, X, y, Q, y_true))
+
+    seconds, _ = timed(index.partial_fit, late)
+    X, y = np.vstack([X, late]), np.concatenate([y, y_late])
+    exact.append(report(f"{N_LATE} points added", seconds, index, X, y, Q, y_true))
+
+    gone = np.arange(0, 300, 3)
+    seconds, _ = timed(index.remove_points, gone)
+    X, y = np.delete(X, gone, axis=0), np.delete(y, gone)
+    exact.append(report(f"{len(gone)} points removed", seconds, index, X, y, Q, y_true))
+
+    print(
+        f"\nexact: share of queries whose {N_NEIGHBORS} neighbours are those of brute "
+        f"force;\nat least {1 - DELTA:.2f} is promised, the least seen is "
+        f"{min(exact):.3f}"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Numerical core: NumPy and SciPy only, no knowledge of scikit-learn."""

@@ -1,0 +1,104 @@
+"""Arrays and indices from users: converted, or refused by name."""
+
+import numbers
+
+import numpy as np
+
+
+def as_matrix(name, value, *, dtype, columns=None, rows=None):
+    """`value` as a finite, non-empty 2-d array of `dtype`.
+
+    A single row may be given flat. The result may share memory with `value`.
+
+    Examples
+    --------
+    >>> as_matrix("q", [1, 2], dtype=np.float64, columns=2)
+    array([[1., 2.]])
+    >>> as_matrix("q", [1, 2], dtype=np.float64, columns=3)
+    Traceback (most recent call last):
+    ...
+    ValueError: q has 2 columns, expected 3.
+    """
+    try:
+        array = np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    if array.ndim == 1:
+        array = array[np.newaxis]
+    if array.ndim != 2 or array.size == 0:
+        raise ValueError(
+            f"{name} must be a non-empty 2-d array, got shape {np.shape(value)}."
+        )
+    if columns is not None and array.shape[1] != columns:
+        raise ValueError(f"{name} has {array.shape[1]} columns, expected {columns}.")
+    if rows is not None and array.shape[0] != rows:
+        raise ValueError(f"{name} has {array.shape[0]} rows, expected {rows}.")
+    check_finite(name, array)
+    return array
+
+
+def check_finite(name, array):
+    """Refuse NaN and infinity. One pass, no temporary for ordinary data."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = array.sum()
+    if not np.isfinite(total) and not np.isfinite(array).all():
+        raise ValueError(f"{name} contains NaN or infinity.")
+
+
+def as_indices(name, value, n, *, unique=False):
+    """`value` as a 1-d integer array of positions below `n`.
+
+    Negative positions count from the end, as in NumPy.
+
+    Examples
+    --------
+    >>> as_indices("i", [0, -1], 5)
+    array([0, 4])
+    >>> as_indices("i", 5, 5)
+    Traceback (most recent call last):
+    ...
+    IndexError: i: index 5 is out of range for 5 items.
+    """
+    indices = np.atleast_1d(np.asarray(value))
+    if indices.size == 0 and indices.ndim == 1:
+        return np.empty(0, dtype=np.intp)
+    if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
+        raise ValueError(
+            f"{name} must be integers, got shape {np.shape(value)} "
+            f"and dtype {indices.dtype}."
+        )
+    outside = (indices < -n) | (indices >= n)
+    if outside.any():
+        first = indices[np.argmax(outside)]
+        raise IndexError(f"{name}: index {first} is out of range for {n} items.")
+    indices = np.where(indices < 0, indices + n, indices).astype(np.intp)
+    if unique and np.unique(indices).size < indices.size:
+        values, counts = np.unique(indices, return_counts=True)
+        raise ValueError(f"{name}: index {values[counts > 1][0]} is repeated.")
+    return indices
+
+
+def as_count(name, value, *, least=1, most=None):
+    """`value` as an int of at least `least` and at most `most`.
+
+    Examples
+    --------
+    >>> as_count("R", 3, most=10)
+    3
+    >>> as_count("R", 11, most=10)
+    Traceback (most recent call last):
+    ...
+    ValueError: R must be an integer from 1 to 10, got 11.
+    """
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    if not whole or value < least or (most is not None and value > most):
+        span = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be an integer {span}, got {value!r}.")
+    return int(value)
+
+
+def as_fraction(name, value):
+    """`value` as a float strictly between 0 and 1."""
+    if not isinstance(value, numbers.Real) or not 0 < value < 1:
+        raise ValueError(f"{name} must be a number between 0 and 1, got {value!r}.")
+    return float(value)

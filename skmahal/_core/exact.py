@@ -1,0 +1,434 @@
+"""Exact distances under a metric that changes: the engine where sketches do not pay."""
+
+import numpy as np
+from scipy import sparse
+
+from . import select
+from .checks import as_count, as_indices, as_matrix, check_finite
+from .metric import LowRank, change_between, most_useful_rank, row_change
+from .state import State
+from .tiles import lower_bounds, row_squares, squared_distances
+
+TILE_BYTES = 1 << 25
+_MOST_TILE = 256
+_TRUTH_ROWS = 256
+
+
+class ExactMaintenance:
+    """Distances, neighbours and samples by brute force, while metric and points change.
+
+    It has the interface of :class:`~skmahal.MetricMaintenance` and no randomness in its
+    distances. A query costs O(kd + nk).
+
+    Parameters
+    ----------
+    U : array-like of shape (k, d), or None
+        The metric is ``A = UᵀU``; None is the Euclidean metric.
+    X : array-like or sparse matrix of shape (n, d)
+        Points. A copy is made; float32 stays float32, everything else becomes float64.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skmahal._core.exact import ExactMaintenance
+    >>> index = ExactMaintenance(np.diag([2.0, 1.0]), [[0.0, 0.0], [3.0, 4.0]])
+    >>> index.query_all([0.0, 0.0]).round(3)
+    array([0.   , 7.211])
+    """
+
+    def __init__(self, U, X):
+        X = _as_points("X", X)
+        if U is not None:
+            U = as_matrix("U", U, dtype=X.dtype, columns=X.shape[1])
+        self._state = State(U, X)
+        self.tile_bytes = TILE_BYTES
+
+    def __repr__(self):
+        return f"{type(self).__name__}(n={self.n}, d={self.d}, k={self.k})"
+
+    @property
+    def n(self):
+        """Number of points."""
+        return self._state.n
+
+    @property
+    def d(self):
+        """Number of features."""
+        return self._state.d
+
+    @property
+    def k(self):
+        """Number of rows of U."""
+        return self._state.k
+
+    @property
+    def dtype(self):
+        """float32 or float64, the type of X."""
+        return self._state.dtype
+
+    @property
+    def U(self):
+        """The metric's U as of now; a copy. O(kd)."""
+        return np.array(self._state.metric.U)
+
+    @property
+    def X(self):
+        """The points as of now, dense or CSR; do not write to it."""
+        return self._state.points.array
+
+    def update_u(self, u, a):
+        """Add `u` to row `a` of U. O(nd) now, and O(n) a column as arrays catch up.
+
+        Parameters
+        ----------
+        u : array-like of shape (d,) or (c, d)
+            What to add.
+        a : int or array-like of shape (c,)
+            The rows, each at most once.
+        """
+        a = as_indices("a", a, self.k, unique=True)
+        u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
+        self._add(row_change(a, u, self.k, self.dtype))
+
+    def update_low_rank(self, W, V):
+        """``U += W Vᵀ``. O(p(nd + kd)) now, and O(np) a column as arrays catch up.
+
+        Parameters
+        ----------
+        W : array-like of shape (k, p) or (k,)
+        V : array-like of shape (d, p) or (d,)
+        """
+        W = _as_columns("W", W, self.k, self.dtype)
+        V = _as_columns("V", V, self.d, self.dtype)
+        if W.shape[1] != V.shape[1]:
+            raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
+        self._add(LowRank(W, V))
+
+    def set_metric(self, U):
+        """A new U, by the cheapest route that gives the same answers.
+
+        Changed rows or a low-rank difference are added; otherwise, or where the number
+        of rows differs, derived arrays are rebuilt in O(nkd) when next used.
+        """
+        U = as_matrix("U", U, dtype=self.dtype, columns=self.d)
+        if len(U) != self.k:
+            return self._replace_metric(U)
+        most = most_useful_rank(self.n, self.k, self.d, self._width)
+        change = change_between(self._state.metric.U, U, most)
+        if change is None:
+            return self._replace_metric(U)
+        if change.rank:
+            self._add(change)
+            self._state.metric.writable()[...] = U
+        return None
+
+    def update_x(self, z, i):
+        """Replace point `i` by `z`. O(kd + k log n) each.
+
+        Parameters
+        ----------
+        z : array-like of shape (d,) or (c, d)
+            New points.
+        i : int or array-like of shape (c,)
+            Their positions, each at most once.
+        """
+        i = as_indices("i", i, self.n, unique=True)
+        z = self._new_points("z", z)
+        if z.shape[0] != len(i):
+            raise ValueError(f"z has {z.shape[0]} rows, expected {len(i)}, one for each i.")
+        self._state.assign(i, z)
+
+    def append(self, X):
+        """Add points at the end. O(kd + k log n) each, amortised."""
+        self._state.append(self._new_points("X", X))
+
+    def remove(self, indices):
+        """Remove points; later ones move up, as with `numpy.delete`. O(n(d + k))."""
+        indices = np.unique(as_indices("indices", indices, self.n))
+        if indices.size == self.n:
+            raise ValueError(f"indices would remove every one of the {self.n} points.")
+        if indices.size:
+            self._state.remove(indices)
+
+    def query_pair(self, i, j):
+        """Distance between the points `i` and `j`, broadcast. O(k) each."""
+        i, j, shape = self._pairs(i, j)
+        squares = np.empty(len(i))
+        for part in _slices(len(i), self._tile_rows(self.k)):
+            rows = self._state.take(i[part]) - self._state.take(j[part])
+            squares[part] = row_squares(rows)
+        return _shaped(self._pair_roots(squares, i, j), shape)
+
+    def query_all(self, q):
+        """Distances of one query, (n,), or of many, (queries, n). O(kd + nk) each."""
+        Q, single = self._queries(q)
+        D = np.empty((len(Q), self.n), dtype=self.dtype)
+        for tile in self._tiles(len(Q), self.n):
+            u = self._state.transform(Q[tile])
+            D[tile] = self._roots(Q[tile], u, self._exact_squares(u))
+        return D[0] if single else D
+
+    def kneighbors(self, Q, K):
+        """The K nearest points: distances and indices, (queries, K), nearest first."""
+        Q, _ = self._queries(Q)
+        found = _Found(len(Q), as_count("K", K, most=self.n))
+        for tile in self._tiles(len(Q), self.n):
+            u = self._state.transform(Q[tile])
+            self._find_exactly(found, u, range(tile.start, tile.stop))
+        return self._settled(Q, found)
+
+    def radius_neighbors(self, Q, radius):
+        """All points within `radius`: lists of distances and of indices, by index."""
+        Q, _ = self._queries(Q)
+        limit = np.float64(radius) ** 2
+        distances, indices = [], []
+        for tile in self._tiles(len(Q), self.n):
+            u = self._state.transform(Q[tile])
+            for row, bounds in enumerate(self._radius_bounds(Q[tile], u)):
+                near, squares = select.within(bounds, limit, self._evaluator(u[row]))
+                query = np.full(len(near), tile.start + row)
+                distances.append(self._near_roots(squares, Q, query, near))
+                indices.append(near)
+        return distances, indices
+
+    def sub_sum(self, q, i, j, power=2):
+        """Sum of ``d ** power`` over the points i … j - 1, for one or many queries.
+
+        O(kd + k log n) for power 2, from the tree; O(kd + (j - i) k) for power 1.
+        """
+        Q, single = self._queries(q)
+        i = as_count("i", i, least=0, most=self.n)
+        j = as_count("j", j, least=i, most=self.n)
+        _check_power(power)
+        u = self._state.transform(Q)
+
+        def squares_between(start, stop):
+            rows = self._state.take(slice(start, stop))
+            return np.stack([row_squares(rows - one) for one in u])
+
+        if power == 2:
+            tree = self._state.current_tree()
+            sums = tree.squared_sums(u, i, j, squares_between)
+        else:
+            sums = np.sqrt(squares_between(i, j)).sum(axis=1)
+        return sums[0] if single else sums
+
+    def sample_exact(self, q, size=1, power=1, random_state=None):
+        """Indices drawn with probability ∝ ``d ** power``, (size,) or (queries, size).
+
+        O(kd) a query, and O(k log n) expected a draw. Where every distance is zero the
+        draws are uniform.
+
+        Parameters
+        ----------
+        q : array-like of shape (d,) or (queries, d)
+        size : int, default=1
+        power : {1, 2}, default=1
+        random_state : None, int or numpy Generator
+            Fresh randomness from the operating system unless given.
+        """
+        Q, single = self._queries(q)
+        size = as_count("size", size)
+        _check_power(power)
+        u = self._state.transform(Q)
+
+        def squares_between(query, start, stop):
+            return row_squares(self._state.take(slice(start, stop)) - u[query])
+
+        rng = np.random.default_rng(random_state)
+        tree = self._state.current_tree()
+        draws = tree.sample(u, size, power, rng, squares_between)
+        return draws[0] if single else draws
+
+    def check(self):
+        """Assert every invariant; O(nkd). Returns the relative drift of the arrays.
+
+        Drift is the root mean square difference, over that of the transformed rows,
+        between what is held and what the truth gives.
+        """
+        state = self._state
+        truth = np.concatenate(
+            [state.metric.transform(rows) for _, rows in state.points.blocks()]
+        )
+        norms = row_squares(truth)
+        size = max(np.sqrt(norms.mean()), np.finfo(self.dtype).tiny)
+        drifts = [0.0]
+        for image in state.images:
+            if image.tick is not None:
+                held = state.current(image)
+                assert held.shape == (self.n, len(image.project(truth[:1])[0]))
+                off = row_squares(held - image.project(truth)).mean()
+                drifts.append(np.sqrt(off) / size)
+        off = np.abs(state.current_norms() - norms)
+        assert (off <= 64 * state.tolerance * norms.mean() + 1e-300).all(), "norms"
+        state.current_tree().check(truth, norms, 64 * state.tolerance)
+        assert max(drifts) <= 4 * state.tolerance, f"drift {max(drifts):.3g}"
+        return float(max(drifts))
+
+    @property
+    def _width(self):
+        """Columns of all derived arrays beside the transformed rows."""
+        return 0
+
+    @property
+    def _slack(self):
+        """Relative error of an expanded square: rounding, and drift of either side."""
+        return 4 * self._state.tolerance + 8 * np.finfo(self.dtype).eps
+
+    def _add(self, change):
+        self._state.add_low_rank(change)
+
+    def _replace_metric(self, U):
+        self._state.replace_metric(U)
+
+    def _new_points(self, name, value):
+        """Points in the type, and for dense storage the form, of those held."""
+        rows = _as_points(name, value, self.dtype)
+        if rows.shape[1] != self.d:
+            raise ValueError(f"{name} has {rows.shape[1]} columns, expected {self.d}.")
+        held_sparse = sparse.issparse(self._state.points.array)
+        return rows.toarray() if sparse.issparse(rows) and not held_sparse else rows
+
+    def _queries(self, q):
+        Q = as_matrix("q", q, dtype=self.dtype, columns=self.d)
+        return Q, np.ndim(q) == 1
+
+    def _pairs(self, i, j):
+        i, j = np.broadcast_arrays(np.asarray(i), np.asarray(j))
+        flat = as_indices("i", i.ravel(), self.n), as_indices("j", j.ravel(), self.n)
+        return *flat, i.shape
+
+    def _tile_rows(self, columns):
+        rows = self.tile_bytes // (self.dtype.itemsize * max(1, int(columns)))
+        return int(min(max(1, rows), _MOST_TILE))
+
+    def _tiles(self, count, columns):
+        """Slices of queries whose tile of `columns` numbers each fits the budget."""
+        return _slices(count, self._tile_rows(columns))
+
+    def _exact_squares(self, u):
+        return self._over_rows(u, squared_distances)
+
+    def _exact_bounds(self, u):
+        return self._over_rows(u, lower_bounds, self._slack)
+
+    def _over_rows(self, u, distances, *args):
+        D = np.empty((len(u), self.n), dtype=self.dtype)
+        u_squares, norms = row_squares(u), self._state.current_norms()
+        for here, rows in self._state.row_blocks():
+            D[:, here] = distances(u, rows, u_squares, norms[here], *args)
+        return D
+
+    def _radius_bounds(self, Q, u):
+        return self._exact_bounds(u)
+
+    def _evaluator(self, u):
+        """Exact squared distances of one transformed query to given points."""
+        return lambda indices: row_squares(self._state.take(indices) - u)
+
+    def _find_exactly(self, found, u, queries):
+        bounds = self._exact_bounds(u)
+        for row, query in enumerate(queries):
+            evaluate = self._evaluator(u[row])
+            found.put(query, select.nearest(bounds[row], found.K, evaluate, self.n))
+
+    def _settled(self, Q, found):
+        """Distances and indices, with distances near zero computed from the truth."""
+        queries = np.repeat(np.arange(len(Q)), found.K)
+        roots = self._near_roots(
+            found.squares.ravel(), Q, queries, found.indices.ravel()
+        ).reshape(found.squares.shape)
+        order = np.lexsort((found.indices, roots))
+        indices = np.take_along_axis(found.indices, order, axis=1)
+        return np.take_along_axis(roots, order, axis=1), indices
+
+    def _roots(self, Q, u, squares):
+        """Square roots of a tile of estimates, with those near zero from the truth."""
+        size = row_squares(u)[:, np.newaxis] + self._state.current_norms()
+        near = squares <= self._near(size)
+        np.maximum(squares, 0, out=squares)
+        roots = np.sqrt(squares, out=squares)
+        if near.any():
+            queries, points = np.nonzero(near)
+            roots[near] = self._from_truth(Q, queries, points)
+        return roots
+
+    def _near_roots(self, squares, Q, queries, points):
+        """Square roots for single pairs, with those near zero from the truth."""
+        roots = np.sqrt(squares).astype(self.dtype)
+        norms = self._state.current_norms()[points]
+        near = np.flatnonzero(squares <= self._near(norms))
+        roots[near] = self._from_truth(Q, queries[near], points[near])
+        return roots
+
+    def _pair_roots(self, squares, i, j):
+        roots = np.sqrt(np.maximum(squares, 0)).astype(self.dtype)
+        norms = self._state.current_norms()
+        near = np.flatnonzero(squares <= self._near(norms[i] + norms[j]))
+        for part in _slices(len(near), _TRUTH_ROWS):
+            rows = self._state.points.dense(i[near[part]])
+            ones = np.arange(len(rows))
+            roots[near[part]] = self._from_truth(rows, ones, j[near[part]])
+        return roots
+
+    def _near(self, size):
+        """Squares that cannot be told from zero at the drift that is allowed."""
+        return (16 * self._state.tolerance) ** 2 * size
+
+    def _from_truth(self, Q, queries, points):
+        """``‖U (q - x)‖`` from the points themselves; exact zeros stay zero."""
+        distances = np.zeros(len(queries), dtype=self.dtype)
+        for part in _slices(len(queries), _TRUTH_ROWS):
+            gaps = Q[queries[part]] - self._state.points.dense(points[part])
+            apart = np.flatnonzero(gaps.any(axis=1))
+            if apart.size:
+                rows = self._state.metric.transform(gaps[apart])
+                distances[part][apart] = np.sqrt(row_squares(rows))
+        return distances
+
+
+class _Found:
+    """Neighbours of a batch of queries, filled in as they are found."""
+
+    def __init__(self, n_queries, K):
+        self.K = K
+        self.indices = np.empty((n_queries, K), dtype=np.intp)
+        self.squares = np.empty((n_queries, K))
+
+    def put(self, query, neighbours):
+        self.indices[query], self.squares[query] = neighbours
+
+
+def _as_points(name, X, dtype=None):
+    """Finite rows, dense or CSR; float32 stays float32 unless `dtype` says otherwise."""
+    if dtype is None:
+        single = getattr(X, "dtype", None) == np.float32
+        dtype = np.float32 if single else np.float64
+    if not sparse.issparse(X):
+        return as_matrix(name, X, dtype=dtype)
+    if 0 in X.shape:
+        raise ValueError(f"{name} must be a non-empty matrix, got shape {X.shape}.")
+    X = sparse.csr_matrix(X, dtype=dtype)
+    check_finite(name, X.data)
+    return X
+
+
+def _as_columns(name, value, rows, dtype):
+    array = np.asarray(value)
+    if array.ndim == 1:
+        array = array[:, np.newaxis]
+    return as_matrix(name, array, dtype=dtype, rows=rows)
+
+
+def _check_power(power):
+    if power not in (1, 2):
+        raise ValueError(f"power must be 1 or 2, got {power!r}.")
+
+
+def _slices(count, step):
+    for start in range(0, count, step):
+        yield slice(start, min(start + step, count))
+
+
+def _shaped(values, shape):
+    return values.reshape(shape) if shape else values[0]

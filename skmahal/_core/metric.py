@@ -1,0 +1,139 @@
+"""The metric ``A = UᵀU`` as a value, and its changes as low-rank values.
+
+Every change of U between two versions with the same number of rows is written as
+``U' = U + W Vᵀ``. A row update has unit vectors for W, an ITML or LEGO step has rank one.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import linalg, sparse
+
+_ROUNDING = 16
+
+
+class LowRank(NamedTuple):
+    """``W Vᵀ``: W is k × p, V is d × p."""
+
+    W: np.ndarray
+    V: np.ndarray
+
+    @property
+    def rank(self):
+        return self.W.shape[1]
+
+
+class Metric:
+    """U, k × d. The Euclidean metric holds no array until it is first changed."""
+
+    def __init__(self, U, d, dtype):
+        self._U = None if U is None else np.array(U, dtype=dtype, order="C", copy=True)
+        self.d = d
+        self.dtype = np.dtype(dtype)
+
+    @property
+    def is_identity(self):
+        return self._U is None
+
+    @property
+    def k(self):
+        return self.d if self.is_identity else len(self._U)
+
+    @property
+    def U(self):
+        """U as an array; made anew for the Euclidean metric."""
+        return np.eye(self.d, dtype=self.dtype) if self.is_identity else self._U
+
+    def transform(self, rows):
+        """``rows Uᵀ``, dense, for dense or sparse rows; O(kd) a row."""
+        if self.is_identity:
+            return rows.toarray() if sparse.issparse(rows) else rows
+        return rows @ self._U.T
+
+    def pull(self, M):
+        """``M U`` for M of k columns: the map from points to M's image."""
+        return M if self.is_identity else M @ self._U
+
+    def pull_back(self, W):
+        """``Uᵀ W`` for W of k rows."""
+        return W if self.is_identity else self._U.T @ W
+
+    def writable(self):
+        """The array of U, to be changed in place."""
+        if self.is_identity:
+            self._U = self.U
+        return self._U
+
+
+def row_change(rows, values, k, dtype):
+    """The update that adds `values` to the rows `rows` of a U of k rows.
+
+    Examples
+    --------
+    >>> W, V = row_change([1], [[5.0, 6.0]], k=3, dtype=np.float64)
+    >>> W @ V.T
+    array([[0., 0.],
+           [5., 6.],
+           [0., 0.]])
+    """
+    rows = np.asarray(rows)
+    W = np.zeros((k, rows.size), dtype=dtype)
+    W[rows, np.arange(rows.size)] = 1
+    return LowRank(W, np.asarray(values, dtype=dtype).T)
+
+
+def change_between(U, new, most_rank):
+    """``new - U`` as a :class:`LowRank` of rank at most `most_rank`, else None.
+
+    Rows that did not change cost nothing; where too many changed, a randomised range
+    finder looks for a low-rank difference and accepts it only where what it leaves out is
+    rounding error of U itself. O(kd·most_rank).
+
+    Examples
+    --------
+    >>> U = np.eye(3)
+    >>> change_between(U, U + np.outer([1, 2, 3], [1, 1, 1]), most_rank=2).rank
+    1
+    >>> change_between(U, 2 * U, most_rank=2) is None
+    True
+    """
+    difference = new - U
+    rows = np.flatnonzero(difference.any(axis=1))
+    if rows.size <= most_rank:
+        return row_change(rows, difference[rows], len(U), U.dtype)
+    return _compressed(difference, most_rank, scale=max(_largest(U), _largest(new)))
+
+
+def _compressed(difference, most_rank, scale):
+    """`difference` as W Vᵀ up to rounding at magnitude `scale`, else None."""
+    k, d = difference.shape
+    width = min(most_rank + 1, k, d)
+    probe = np.random.default_rng(0).standard_normal((d, width))
+    basis, _ = linalg.qr(difference @ probe.astype(difference.dtype), mode="economic")
+    inner, sizes, outer = linalg.svd(basis.T @ difference, full_matrices=False)
+    noise = _ROUNDING * np.finfo(difference.dtype).eps * scale
+    rank = int(np.sum(sizes > noise * np.sqrt(max(k, d))))
+    if rank > most_rank:
+        return None
+    W = basis @ (inner[:, :rank] * sizes[:rank])
+    V = outer[:rank].T
+    left_out = np.abs(difference - W @ V.T).max(initial=0)
+    return LowRank(W, V) if left_out <= noise else None
+
+
+def _largest(array):
+    return float(np.abs(array).max(initial=0))
+
+
+def most_useful_rank(n, k, d, width):
+    """The largest rank for which updating beats re-sketching n points.
+
+    A rank-one update reads X and adds to the transformed rows and to `width` sketched
+    columns, ``n(d + k + width)``; starting anew costs ``nk(d + width)``.
+
+    Examples
+    --------
+    >>> most_useful_rank(n=1000, k=64, d=64, width=100)
+    46
+    """
+    return int(k * (d + width) / (d + k + width)) if n else 0

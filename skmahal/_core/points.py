@@ -1,0 +1,203 @@
+"""The points: the truth that sketches are derived from.
+
+Both kinds of storage answer the same five questions (how many, these rows, the product
+with a matrix, one block after another, all of it) and take the same three changes. Rows
+are handed out relative to `origin`: distances do not see a shift, float32 does.
+"""
+
+import numpy as np
+from scipy import sparse
+
+_BLOCK_BYTES = 1 << 22
+_FAR = 4.0
+
+
+def make_points(X):
+    """Storage that owns a copy of `X`, dense or CSR."""
+    return SparsePoints(X) if sparse.issparse(X) else DensePoints(X)
+
+
+def block_rows(n_columns, itemsize):
+    """How many rows of `n_columns` make a block that stays in cache."""
+    return max(1, _BLOCK_BYTES // (itemsize * max(1, n_columns)))
+
+
+def far_origin(X):
+    """The mean of `X` where it dwarfs the spread, else None.
+
+    Squared distances through a matrix product lose `‖mean‖² / spread` in relative
+    precision, so data far from zero is shifted there.
+
+    Examples
+    --------
+    >>> far_origin(np.array([[-1.0, 2.0], [1.0, -2.0]])) is None
+    True
+    >>> far_origin(np.array([[1e6, 0.0], [1e6 + 2, 0.0]]))
+    array([1000001.,       0.])
+    """
+    mean = X.mean(axis=0, dtype=np.float64)
+    size = np.einsum("ij,ij->", X, X, dtype=np.float64, casting="same_kind")
+    offset = mean @ mean
+    return mean.astype(X.dtype) if offset * (1 + 1 / _FAR) > size / len(X) else None
+
+
+class DensePoints:
+    """Rows in one C-ordered buffer that grows by doubling."""
+
+    widest_rows = np.inf
+
+    def __init__(self, X):
+        self._buffer = np.array(X, order="C", copy=True)
+        self.n = len(self._buffer)
+        self.origin = far_origin(self._buffer)
+
+    @property
+    def d(self):
+        return self._buffer.shape[1]
+
+    @property
+    def dtype(self):
+        return self._buffer.dtype
+
+    @property
+    def array(self):
+        """All rows as they were given; a view."""
+        return self._buffer[: self.n]
+
+    def dense(self, indices):
+        """Rows as they were given."""
+        return self.array[indices]
+
+    def centre(self, rows):
+        """`rows` relative to the origin; not a copy where the origin is zero."""
+        return rows if self.origin is None else rows - self.origin
+
+    def take(self, indices):
+        """Rows relative to the origin."""
+        return self.centre(self.array[indices])
+
+    def blocks(self):
+        """Yield `(slice, rows relative to the origin)` over all points."""
+        step = block_rows(self.d, self.dtype.itemsize)
+        for start in range(0, self.n, step):
+            here = slice(start, min(start + step, self.n))
+            yield here, self.take(here)
+
+    def dot(self, V):
+        """`(X - origin) @ V`: one pass over the points."""
+        if self.origin is None:
+            return self.array @ V
+        product = np.empty((self.n, V.shape[1]), dtype=self.dtype)
+        for here, rows in self.blocks():
+            np.matmul(rows, V, out=product[here])
+        return product
+
+    def append(self, rows):
+        """Add rows at the end; O(rows) amortised."""
+        end = self.n + len(rows)
+        self._buffer = grown(self._buffer, self.n, end)
+        self._buffer[self.n : end] = rows
+        self.n = end
+
+    def assign(self, indices, rows):
+        """Replace rows."""
+        self._buffer[indices] = rows
+
+    def keep(self, mask):
+        """Drop the rows where `mask` is False; O(nd)."""
+        self._buffer = self.array[mask]
+        self.n = len(self._buffer)
+
+
+class SparsePoints:
+    """Rows in CSR. Never made dense as a whole; the origin is zero."""
+
+    origin = None
+
+    def __init__(self, X):
+        self._csr = sparse.csr_matrix(X, copy=True)
+        self._csr.sum_duplicates()
+
+    @property
+    def n(self):
+        return self._csr.shape[0]
+
+    @property
+    def d(self):
+        return self._csr.shape[1]
+
+    @property
+    def dtype(self):
+        return self._csr.dtype
+
+    @property
+    def widest_rows(self):
+        """Transformed rows of more columns than this are larger than the points."""
+        return 2 * self._csr.nnz / self.n
+
+    @property
+    def array(self):
+        """All rows as they were given."""
+        return self._csr
+
+    def dense(self, indices):
+        """Rows as they were given, dense."""
+        return self._csr[indices].toarray()
+
+    def centre(self, rows):
+        """`rows`: the origin of sparse data is zero."""
+        return rows
+
+    def take(self, indices):
+        """Rows in CSR."""
+        return self._csr[indices]
+
+    def blocks(self):
+        """Yield `(slice, CSR rows)` over all points, a dense block's worth each."""
+        step = block_rows(self.d, self.dtype.itemsize)
+        for start in range(0, self.n, step):
+            here = slice(start, min(start + step, self.n))
+            yield here, self._csr[here]
+
+    def dot(self, V):
+        """`X @ V`: one pass over the stored values."""
+        return self._csr @ V
+
+    def append(self, rows):
+        """Add rows at the end; O(stored values)."""
+        self._csr = sparse.vstack([self._csr, self._as_csr(rows)], format="csr")
+
+    def assign(self, indices, rows):
+        """Replace rows; O(stored values)."""
+        both = sparse.vstack([self._csr, self._as_csr(rows)], format="csr")
+        order = np.arange(self.n)
+        order[indices] = self.n + np.arange(len(indices))
+        self._csr = both[order]
+
+    def keep(self, mask):
+        """Drop the rows where `mask` is False; O(stored values)."""
+        self._csr = self._csr[mask]
+
+    def _as_csr(self, rows):
+        return sparse.csr_matrix(rows, dtype=self.dtype)
+
+
+def grown(buffer, used, needed):
+    """`buffer`, or a copy of its `used` rows with room for at least `needed`.
+
+    The memory order is kept and the room is zero.
+
+    Examples
+    --------
+    >>> grown(np.ones((2, 1)), 2, 3).ravel()
+    array([1., 1., 0., 0.])
+    """
+    if needed <= len(buffer):
+        return buffer
+    order = "F" if buffer.ndim == 2 and buffer.flags.f_contiguous else "C"
+    if buffer.ndim == 2 and buffer.flags.c_contiguous:
+        order = "C"
+    shape = (max(needed, 2 * len(buffer)), *buffer.shape[1:])
+    larger = np.zeros(shape, dtype=buffer.dtype, order=order)
+    larger[:used] = buffer[:used]
+    return larger

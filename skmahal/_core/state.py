@@ -1,0 +1,442 @@
+"""Truth, a log, and derived arrays that catch up.
+
+The truth is the points and the metric. Everything else is derived: images (the points
+under one linear map: transformed rows, leading coordinates, sketches), squared norms, the
+distance tree. A metric update ``U += W Vᵀ`` writes W and ``T = X V`` to a short log and
+advances the clock; a derived array adds the part of the log that it has not seen when it
+is next touched.
+
+A derived array whose tick is None reflects no known version and is rebuilt from the
+truth. That is also the whole of exception safety: while the truth moves, every tick is
+None, so an interruption costs time and never an answer.
+"""
+
+import threading
+from contextlib import contextmanager
+
+import numpy as np
+
+from .metric import Metric
+from .points import block_rows, grown, make_points
+from .tiles import add_product, row_squares
+from .tree import DistanceTree
+
+_LOG_SHARE = 32
+_LEAST_LOG = 16
+
+# How far, relative to their size, derived arrays may drift from the truth through
+# rounding in updates before they are rebuilt.
+DRIFT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-13}
+
+
+class Image:
+    """The points under one linear map of the transformed space, as rows of an array.
+
+    `map` is (columns × k), or None for the transformed rows themselves. `tick` is the
+    time of the log that the rows reflect, None where that is unknown. Rows written by
+    :meth:`append` and :meth:`assign` are at the present time; the log says zero for them.
+    """
+
+    def __init__(self, map=None):
+        self.map = map
+        self.tick = None
+        self._buffer = None
+        self._squares = None
+
+    def view(self, n):
+        return self._buffer[:n]
+
+    def squares(self, n):
+        """Squared length of every row; O(1) after the first call at a tick."""
+        if self._squares is None:
+            self._squares = row_squares(self._buffer)
+        return self._squares[:n]
+
+    def project(self, rows):
+        """Transformed rows under this map."""
+        return rows if self.map is None else rows @ self.map.T
+
+    def load(self, array):
+        """Take `array` as the rows of all points."""
+        self._buffer, self._squares = array, None
+
+    def move(self, W, T):
+        """Follow ``y_i += W T_i``, in place."""
+        add_product(self._buffer[: len(T)], T, self._weights(W))
+        self._squares = None
+
+    def moved_rows(self, indices, W, T):
+        """Rows as they will be after :meth:`move`, leaving the image as it is."""
+        rows = self._buffer[indices]
+        return rows + T[indices] @ self._weights(W).T if W.shape[1] else rows
+
+    def append(self, n, rows):
+        new = self.project(rows)
+        self._buffer = grown(self._buffer, n, n + len(new))
+        self._buffer[n : n + len(new)] = new
+        if self._squares is not None:
+            self._squares = grown(self._squares, n, len(self._buffer))
+            self._squares[n : n + len(new)] = row_squares(new)
+
+    def assign(self, indices, rows):
+        new = self.project(rows)
+        self._buffer[indices] = new
+        if self._squares is not None:
+            self._squares[indices] = row_squares(new)
+
+    def keep(self, mask):
+        self.load(self._buffer[: len(mask)][mask])
+
+    def _weights(self, W):
+        return W if self.map is None else self.map @ W
+
+
+class Norms:
+    """``‖y_i‖²`` of every point, in float64. Never behind: updated with the metric."""
+
+    def __init__(self):
+        self.tick = None
+        self._buffer = None
+
+    def view(self, n):
+        return self._buffer[:n]
+
+    def load(self, values):
+        self._buffer = values
+
+    def append(self, n, rows):
+        self._buffer = grown(self._buffer, n, n + len(rows))
+        self._buffer[n : n + len(rows)] = row_squares(rows)
+
+    def assign(self, indices, rows):
+        self._buffer[indices] = row_squares(rows)
+
+    def keep(self, mask):
+        self._buffer = self._buffer[: len(mask)][mask]
+
+
+class Log:
+    """Low-rank updates that some image may not have seen, as columns of W and T.
+
+    Time is the number of columns ever published.
+    """
+
+    def __init__(self, k, n, capacity, dtype, start=0):
+        self.start = start
+        self.used = 0
+        self._W = np.empty((k, capacity), dtype=dtype, order="F")
+        self._T = np.zeros((n, capacity), dtype=dtype, order="F")
+
+    @property
+    def now(self):
+        return self.start + self.used
+
+    @property
+    def room(self):
+        return self._W.shape[1] - self.used
+
+    def write(self, W, T):
+        """Put columns behind the last; they count once :meth:`publish` is called."""
+        columns = slice(self.used, self.used + W.shape[1])
+        self._W[:, columns] = W
+        self._T[: len(T), columns] = T
+
+    def publish(self, rank):
+        self.used += rank
+
+    def since(self, tick, n):
+        """W (k × p) and T (n × p) of what was published after `tick`."""
+        columns = slice(tick - self.start, self.used)
+        return self._W[:, columns], self._T[:n, columns]
+
+    def clear(self):
+        """Forget everything; images must have seen it all, or have no tick."""
+        self.start += self.used
+        self.used = 0
+
+    def append(self, n, count):
+        """Rows for new points, which are born at the present time."""
+        self._T = grown(self._T, n, n + count)
+        self._T[n : n + count] = 0
+
+    def assign(self, indices):
+        """The same for points that were replaced."""
+        self._T[indices] = 0
+
+    def keep(self, mask):
+        self._T = np.asfortranarray(self._T[: len(mask)][mask])
+
+
+class State:
+    """Points and metric, the log, and what is derived from them.
+
+    Readers may share it between threads: catching up holds a lock. Writers need it for
+    themselves.
+    """
+
+    def __init__(self, U, X):
+        self.points = make_points(X)
+        self.metric = Metric(U, self.points.d, self.points.dtype)
+        self.log = self._new_log()
+        self.rows = Image()
+        self.norms = Norms()
+        self.tree = DistanceTree()
+        self.images = [self.rows]
+        self.drift = 0.0
+        self.version = 0
+        self._lock = threading.RLock()
+
+    def __getstate__(self):
+        return {name: v for name, v in self.__dict__.items() if name != "_lock"}
+
+    def __setstate__(self, state):
+        self.__dict__.update(state)
+        self._lock = threading.RLock()
+
+    @property
+    def n(self):
+        return self.points.n
+
+    @property
+    def d(self):
+        return self.points.d
+
+    @property
+    def k(self):
+        return self.metric.k
+
+    @property
+    def dtype(self):
+        return self.points.dtype
+
+    @property
+    def tolerance(self):
+        """Relative drift at which derived arrays are rebuilt."""
+        return DRIFT[self.dtype]
+
+    @property
+    def stores_rows(self):
+        """Whether transformed rows are held, rather than made from X when needed.
+
+        Under the Euclidean metric they would repeat X, and for sparse points they may be
+        far larger than X.
+        """
+        return not self.metric.is_identity and self.k <= self.points.widest_rows
+
+    def transform(self, X):
+        """``U (x - origin)`` of dense rows given by a user; O(kd) a row."""
+        return self.metric.transform(self.points.centre(X))
+
+    def take(self, indices):
+        """Transformed rows of some points as of now, with no catching up."""
+        rows = self.rows
+        if rows.tick is None:
+            if not self.stores_rows:
+                return self.metric.transform(self.points.take(indices))
+            self.current(rows)
+        return rows.moved_rows(indices, *self.log.since(rows.tick, self.n))
+
+    def row_blocks(self, multiple=1):
+        """Yield `(slice, transformed rows)` over all points, as of now.
+
+        Blocks hold a whole number of `multiple` rows, the last one excepted.
+        """
+        step = block_rows(self.k, self.dtype.itemsize)
+        step = max(multiple, step - step % multiple)
+        held = self.current(self.rows) if self.stores_rows else None
+        for start in range(0, self.n, step):
+            here = slice(start, min(start + step, self.n))
+            yield here, self.take(here) if held is None else held[here]
+
+    def current(self, image):
+        """The rows of `image` as of now: O(1), a catch-up, or a rebuild."""
+        with self._lock:
+            if image.tick is None:
+                image.load(self._images_of_all(image))
+            elif image.tick < self.log.now:
+                pending = self.log.since(image.tick, self.n)
+                image.tick = None
+                image.move(*pending)
+            image.tick = self.log.now
+            return image.view(self.n)
+
+    def current_norms(self):
+        """``‖y_i‖²`` of every point as of now."""
+        with self._lock:
+            if self.norms.tick is None:
+                self.norms.load(self._norms_of_all())
+                self.norms.tick = self.log.now
+            return self.norms.view(self.n)
+
+    def current_tree(self):
+        """The distance tree as of now: O(1), a catch-up in O(nk / bucket), or a build."""
+        with self._lock:
+            tree, now = self.tree, self.log.now
+            norms = self.current_norms()
+            if tree.tick is None:
+                tree.build(self.row_blocks(tree.bucket), norms, self.k)
+            elif tree.tick < now:
+                pending = self.log.since(tree.tick, self.n)
+                tree.tick = None
+                tree.move(*pending, norms)
+            tree.tick = now
+            return tree
+
+    def add_low_rank(self, change):
+        """``U += W Vᵀ``: one pass over X; derived arrays follow when touched."""
+        W, V = change
+        p = change.rank
+        both = self.points.dot(np.hstack([V, self.metric.pull_back(W)]))
+        T, along = both[:, :p], both[:, p:]
+        norms = self.current_norms() + _gain(T, along, W)
+        if self.metric.is_identity and self.k <= self.points.widest_rows:
+            self._hold_identity_rows()
+        self._make_room(p)
+        self.log.write(W, T)
+        U = self.metric.writable()
+        with self._moving():
+            add_product(U, W, V)
+            self.log.publish(p)
+            self.norms.load(np.maximum(norms, 0))
+        self._watch_drift()
+
+    def replace_metric(self, U):
+        """A new U of any number of rows; every derived array is rebuilt when touched."""
+        metric = Metric(U, self.d, self.dtype)
+        self.forget()
+        self.metric = metric
+        self.log = self._new_log()
+        self.version += 1
+
+    def append(self, X):
+        """Add points. O(rows (kd + columns of all images)), amortised."""
+        rows = self.transform(X)
+        tree = self._live_tree()
+        with self._moving() as live:
+            for derived in live:
+                derived.append(self.n, rows)
+            self.log.append(self.n, len(rows))
+            if tree is not None:
+                tree.append(rows)
+            self.points.append(X)
+
+    def assign(self, indices, X):
+        """Replace points. O(rows (kd + columns of all images + k log n))."""
+        rows = self.transform(X)
+        tree = self._live_tree()
+        before = self.take(indices) if tree is not None else None
+        with self._moving() as live:
+            for derived in live:
+                derived.assign(indices, rows)
+            self.log.assign(indices)
+            if tree is not None:
+                tree.assign(indices, before, rows)
+            self.points.assign(indices, X)
+
+    def remove(self, indices):
+        """Remove points; later ones move up, as in `numpy.delete`. O(n) a column."""
+        mask = np.ones(self.n, dtype=bool)
+        mask[indices] = False
+        indices = np.flatnonzero(~mask)
+        tree = self._live_tree()
+        before = self.take(indices) if tree is not None else None
+        with self._moving() as live:
+            for derived in live:
+                derived.keep(mask)
+            self.log.keep(mask)
+            if tree is not None:
+                tree.remove(indices, before)
+            self.points.keep(mask)
+
+    def forget(self):
+        """Let every derived array be rebuilt from the truth when next touched."""
+        for derived in self._derived:
+            derived.tick = None
+        self.drift = 0.0
+
+    def settle(self):
+        """Bring every array that is in use up to now, and empty the log."""
+        for image in self.images:
+            if image.tick is not None:
+                self.current(image)
+        self._live_tree()
+        self.log.clear()
+
+    @property
+    def _derived(self):
+        return [*self.images, self.norms, self.tree]
+
+    @contextmanager
+    def _moving(self):
+        """Ticks are None inside; given back where the block ends without an error.
+
+        Gives the images and norms that are in use, and so have rows to be changed.
+        """
+        ticks = [(derived, derived.tick) for derived in self._derived]
+        arrays = [*self.images, self.norms]
+        live = [derived for derived in arrays if derived.tick is not None]
+        for derived, _ in ticks:
+            derived.tick = None
+        yield live
+        for derived, tick in ticks:
+            derived.tick = tick
+        self.version += 1
+
+    def _live_tree(self):
+        """The tree as of now where it is in use, else None."""
+        return None if self.tree.tick is None else self.current_tree()
+
+    def _images_of_all(self, image):
+        """The rows of `image`, from the truth or from transformed rows as of now."""
+        if image.map is None:
+            return self._rows_of_all()
+        if self.stores_rows:
+            return self.current(self.rows) @ image.map.T
+        return self.points.dot(self.metric.pull(image.map).T)
+
+    def _rows_of_all(self):
+        rows = np.empty((self.n, self.k), dtype=self.dtype)
+        for here, block in self.points.blocks():
+            rows[here] = self.metric.transform(block)
+        return rows
+
+    def _hold_identity_rows(self):
+        """Before the Euclidean metric first changes: its rows are a copy of X."""
+        self.rows.load(self._rows_of_all())
+        self.rows.tick = self.log.now
+
+    def _norms_of_all(self):
+        norms = np.empty(self.n)
+        for here, block in self.row_blocks():
+            norms[here] = row_squares(block)
+        return norms
+
+    def _make_room(self, rank):
+        if self.log.room >= rank:
+            return
+        self.settle()
+        if self.log.room < rank:
+            self.log = self._new_log(rank)
+
+    def _new_log(self, least=_LEAST_LOG):
+        start = self.log.now if hasattr(self, "log") else 0
+        capacity = max(least, self.d // _LOG_SHARE)
+        return Log(self.k, self.n, capacity, self.dtype, start)
+
+    def _watch_drift(self):
+        """Count this update's rounding error; rebuild where the sum may show.
+
+        Each update leaves an error of about eps times the present size, in an arbitrary
+        direction, so squared errors add up. A metric that shrinks makes old ones show.
+        """
+        energy = float(self.norms.view(self.n).sum())
+        self.drift += np.finfo(self.dtype).eps ** 2 * energy
+        if self.drift > self.tolerance**2 * energy:
+            self.forget()
+
+
+def _gain(T, along, W):
+    """Change of ``‖y_i‖²`` under ``y_i += W T_i``, where ``along = y_i · W``."""
+    T = T.astype(np.float64)
+    gram = W.astype(np.float64).T @ W
+    return np.einsum("ij,ij->i", T, 2 * along + T @ gram)
