@@ -15,10 +15,19 @@ extensions = [
     "numpydoc",
 ]
 exclude_patterns = ["_build"]
-nitpicky = False
+default_role = "literal"
 
 autosummary_generate = True
-autodoc_default_options = {"members": True, "inherited-members": True}
+# scikit-learn's docstrings of these refer to pages of its own documentation.
+_requests = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
+_inherited = ["get_metadata_routing", "set_output"]
+autodoc_default_options = {
+    "members": True,
+    "inherited-members": True,
+    "exclude-members": ",".join(
+        _inherited + [f"set_{method}_request" for method in _requests]
+    ),
+}
 numpydoc_show_class_members = False
 
 html_theme = "pydata_sphinx_theme"

@@ -90,7 +90,7 @@ def main():
         NeighborhoodComponentsAnalysis(32, max_iter=30, random_state=0).fit, X, y
     )
     print(f"metric learned in {learning:.1f} s\n")
-    # The first use of an index may compile kernels; that is not what is timed here.
+    # The first use of an index pays for imports and warm-up; that is not timed here.
     SketchedMahalanobisNeighbors(**settings).fit(X).kneighbors(Q)
     print(f"{'step':<34}{'accuracy':>9}{'exact':>8}{'step ms':>11}{'query ms':>11}")
 

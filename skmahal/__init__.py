@@ -1,6 +1,22 @@
-"""Nearest neighbours under a Mahalanobis metric that keeps changing."""
+"""Nearest neighbours under a Mahalanobis metric that keeps changing.
+
+Examples
+--------
+>>> import numpy as np
+>>> from skmahal import SketchedMahalanobisNeighbors
+>>> X = np.array([[0.0, 0.0], [1.0, 0.0], [0.0, 2.0]])
+>>> index = SketchedMahalanobisNeighbors(2).fit(X)
+>>> index.kneighbors([[0.0, 0.0]], return_distance=False)
+array([[0, 1]])
+>>> index = index.update_metric([[5.0, 0.0]], rows=[0])
+>>> index.kneighbors([[0.0, 0.0]], return_distance=False)
+array([[0, 2]])
+"""
 
 from ._core.maintenance import MetricMaintenance
+from .neighbors import SketchedMahalanobisNeighbors
+from .sketch import MahalanobisSketch
 
 __version__ = "0.1.0.dev0"
-__all__ = ["MetricMaintenance"]
+
+__all__ = ["MahalanobisSketch", "MetricMaintenance", "SketchedMahalanobisNeighbors"]

@@ -51,7 +51,9 @@ def resolve_components(metric_learner, X, y, n_features, dtype):
     if metric_learner is None:
         return None, None
     if not hasattr(metric_learner, "fit"):
-        return _checked(metric_learner, "metric_learner", n_features, dtype), None
+        return check_components(
+            metric_learner, "metric_learner", n_features, dtype
+        ), None
     learner = clone(metric_learner).fit(X, y)
     if not hasattr(learner, "components_"):
         raise ValueError(
@@ -59,10 +61,10 @@ def resolve_components(metric_learner, X, y, n_features, dtype):
             f"{type(metric_learner).__name__} has none."
         )
     name = "metric_learner.components_"
-    return _checked(learner.components_, name, n_features, dtype), learner
+    return check_components(learner.components_, name, n_features, dtype), learner
 
 
-def _checked(components, name, n_features, dtype):
+def check_components(components, name, n_features, dtype):
     """Dense finite copy of U of the given type, or an error that names it."""
     expected = f"{name} must be a dense array of shape (k, {n_features})"
     if sparse.issparse(components) or np.ndim(components) == 0:

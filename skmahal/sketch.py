@@ -9,7 +9,6 @@ from sklearn.base import (
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
-from sklearn.utils import check_random_state
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -17,6 +16,7 @@ from skmahal._compat import HasMethods, Interval, StrOptions, fit_context
 from skmahal._core.bounds import failure, sketch_size
 from skmahal._core.projections import SKETCHES, draw, toarray
 from skmahal._metric_learner import resolve_components
+from skmahal._random import seed_from
 
 
 class MahalanobisSketch(
@@ -147,7 +147,7 @@ class MahalanobisSketch(
         n, d = X.shape
         U, learner = resolve_components(self.metric_learner, X, y, d, X.dtype)
         m = self._size(n, d if U is None else len(U))
-        rng = _generator(self.random_state)
+        rng = np.random.default_rng(seed_from(self.random_state))
         self._components = _sketched(self.sketch, m, U, d, rng, X.dtype)
         self.m_ = self._components.shape[0]
         self.metric_learner_ = learner
@@ -196,12 +196,6 @@ class MahalanobisSketch(
 
 
 _POINTS = {"accept_sparse": ("csr", "csc"), "dtype": (np.float64, np.float32)}
-
-
-def _generator(random_state):
-    """A NumPy generator seeded from scikit-learn's `random_state`."""
-    seed = check_random_state(random_state).randint(2**32, size=4, dtype=np.uint32)
-    return np.random.default_rng(seed)
 
 
 def _sketched(sketch, m, U, d, rng, dtype):

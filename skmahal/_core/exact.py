@@ -5,7 +5,7 @@ from scipy import sparse
 
 from . import select
 from .checks import as_count, as_indices, as_matrix, check_finite
-from .metric import LowRank, change_between, most_useful_rank, row_change
+from .metric import LowRank, Metric, change_between, most_useful_rank, row_change
 from .state import State
 from .tiles import lower_bounds, row_squares, squared_distances
 
@@ -88,7 +88,15 @@ class ExactMaintenance:
         """
         a = as_indices("a", a, self.k, unique=True)
         u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
-        self._add(row_change(a, u, self.k, self.dtype))
+        self._state.add_low_rank(row_change(a, u, self.k, self.dtype))
+
+    def set_rows(self, u, a):
+        """Set rows `a` of U to `u`; arguments and cost as in :meth:`update_u`."""
+        a = as_indices("a", a, self.k, unique=True)
+        u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
+        gap = u - self._state.metric.U[a]
+        self._state.add_low_rank(row_change(a, gap, self.k, self.dtype))
+        self._state.metric.writable()[a] = u
 
     def update_low_rank(self, W, V):
         """``U += W Vᵀ``. O(p(nd + kd)) now, and O(np) a column as arrays catch up.
@@ -102,7 +110,7 @@ class ExactMaintenance:
         V = _as_columns("V", V, self.d, self.dtype)
         if W.shape[1] != V.shape[1]:
             raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
-        self._add(LowRank(W, V))
+        self._state.add_low_rank(LowRank(W, V))
 
     def set_metric(self, U):
         """A new U, by the cheapest route that gives the same answers.
@@ -111,16 +119,15 @@ class ExactMaintenance:
         of rows differs, derived arrays are rebuilt in O(nkd) when next used.
         """
         U = as_matrix("U", U, dtype=self.dtype, columns=self.d)
-        if len(U) != self.k:
-            return self._replace_metric(U)
-        most = most_useful_rank(self.n, self.k, self.d, self._width)
-        change = change_between(self._state.metric.U, U, most)
+        change = None
+        if len(U) == self.k:
+            most = most_useful_rank(self.k, self.d, self._width)
+            change = change_between(self._state.metric.U, U, most)
         if change is None:
-            return self._replace_metric(U)
-        if change.rank:
-            self._add(change)
+            self._replace_metric(Metric(U, self.d, self.dtype))
+        elif change.rank:
+            self._state.add_low_rank(change)
             self._state.metric.writable()[...] = U
-        return None
 
     def update_x(self, z, i):
         """Replace point `i` by `z`. O(kd + k log n) each.
@@ -135,7 +142,9 @@ class ExactMaintenance:
         i = as_indices("i", i, self.n, unique=True)
         z = self._new_points("z", z)
         if z.shape[0] != len(i):
-            raise ValueError(f"z has {z.shape[0]} rows, expected {len(i)}, one for each i.")
+            raise ValueError(
+                f"z has {z.shape[0]} rows, expected {len(i)}, one for each i."
+            )
         self._state.assign(i, z)
 
     def append(self, X):
@@ -152,6 +161,14 @@ class ExactMaintenance:
 
     def query_pair(self, i, j):
         """Distance between the points `i` and `j`, broadcast. O(k) each."""
+        return self.exact_pair(i, j)
+
+    def query_all(self, q):
+        """Distances of one query, (n,), or of many, (queries, n). O(kd + nk) each."""
+        return self.exact_all(q)
+
+    def exact_pair(self, i, j):
+        """Exact distance between the points `i` and `j`, broadcast. O(k) each."""
         i, j, shape = self._pairs(i, j)
         squares = np.empty(len(i))
         for part in _slices(len(i), self._tile_rows(self.k)):
@@ -159,8 +176,8 @@ class ExactMaintenance:
             squares[part] = row_squares(rows)
         return _shaped(self._pair_roots(squares, i, j), shape)
 
-    def query_all(self, q):
-        """Distances of one query, (n,), or of many, (queries, n). O(kd + nk) each."""
+    def exact_all(self, q):
+        """Exact distances of one query or of many. O(kd + nk) each."""
         Q, single = self._queries(q)
         D = np.empty((len(Q), self.n), dtype=self.dtype)
         for tile in self._tiles(len(Q), self.n):
@@ -275,11 +292,8 @@ class ExactMaintenance:
         """Relative error of an expanded square: rounding, and drift of either side."""
         return 4 * self._state.tolerance + 8 * np.finfo(self.dtype).eps
 
-    def _add(self, change):
-        self._state.add_low_rank(change)
-
-    def _replace_metric(self, U):
-        self._state.replace_metric(U)
+    def _replace_metric(self, metric):
+        self._state.replace_metric(metric)
 
     def _new_points(self, name, value):
         """Points in the type, and for dense storage the form, of those held."""
@@ -400,7 +414,7 @@ class _Found:
 
 
 def _as_points(name, X, dtype=None):
-    """Finite rows, dense or CSR; float32 stays float32 unless `dtype` says otherwise."""
+    """Finite rows, dense or CSR; float32 stays float32 unless `dtype` is given."""
     if dtype is None:
         single = getattr(X, "dtype", None) == np.float32
         dtype = np.float32 if single else np.float64

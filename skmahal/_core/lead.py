@@ -1,7 +1,7 @@
 """Leading directions: kept exactly, so that only what is left is sketched.
 
-For orthonormal P (k × r), ``d² = ‖Pᵀ(u - y)‖² + ‖(I - PPᵀ)(u - y)‖²``. The first term is
-held exactly, the second is estimated from ``Π (I - PPᵀ) y``; a relative error of the
+For orthonormal P (k × r), ``d² = ‖Pᵀ(u - y)‖² + ‖(I - PPᵀ)(u - y)‖²``. The first term
+is held exactly, the second is estimated from ``Π (I - PPᵀ) y``; a relative error of the
 second is at most the same relative error of d.
 """
 

@@ -14,10 +14,10 @@ _DENSE_SHARE = 8
 class MetricMaintenance(ExactMaintenance):
     r"""Distance estimates under a Mahalanobis metric, while metric and points change.
 
-    Each of L sketches :math:`\Pi_j` (m × k) keeps :math:`s_{ij} = \Pi_j U x_i` for every
-    point. A query is served by R of them, chosen by a keyed hash of the query, and a
-    distance is the median of :math:`\|\Pi_j U q - s_{ij}\|`. All distances of a query are
-    within 1 ± eps with probability 1 - delta.
+    Each of L sketches :math:`\Pi_j` (m × k) keeps :math:`s_{ij} = \Pi_j U x_i` for
+    every point. A query is served by R of them, chosen by a keyed hash of the query,
+    and a distance is the median of :math:`\|\Pi_j U q - s_{ij}\|`. All distances of a
+    query are within 1 ± eps with probability 1 - delta.
 
     It implements the online adaptive structure of Qin, Reddy and Song (2023) with its
     formulas corrected. Rows go in and out as NumPy arrays; many at once is the native
@@ -96,7 +96,8 @@ class MetricMaintenance(ExactMaintenance):
         self.m = self._auto_m() if m == "auto" else as_count("m", m)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._key = self._rng.bytes(32)
-        self.refresh_sketches()
+        self._seeds = self._rng.integers(2**63, size=1 + self.L)
+        self._install(self._images_under(self._state.metric, self._seeds))
 
     def __repr__(self):
         size = f"n={self.n}, d={self.d}, k={self.k}"
@@ -118,13 +119,13 @@ class MetricMaintenance(ExactMaintenance):
     def refresh_sketches(self):
         """Draw new sketches and leading directions. O(nk(lead + Lm)) when next used.
 
-        Whatever was learnt of the old sketches from their answers is worth nothing after
-        it, and pruning is as good as at the start.
+        Whatever was learnt of the old sketches from their answers is worth nothing
+        after it, and pruning is as good as at the start.
         """
-        P = self._leading()
-        sketches = [Image(self._residual_map(P)) for _ in range(self.L)]
-        self._lead, self._sketches = Image(np.ascontiguousarray(P.T)), sketches
-        self._state.images = [self._state.rows, self._lead, *sketches]
+        seeds = self._rng.integers(2**63, size=1 + self.L)
+        images = self._images_under(self._state.metric, seeds)
+        self._seeds = seeds
+        self._install(images)
 
     def query_pair(self, i, j):
         """Estimated distance between the points `i` and `j`, broadcast. O(mR) each.
@@ -184,29 +185,42 @@ class MetricMaintenance(ExactMaintenance):
         m = plan.sketch_rows(self.n, self.L, self.eps, self.delta, self.sketch)
         return min(m, 1 << (self.k - 1).bit_length()) if self.sketch == "srht" else m
 
-    def _leading(self):
-        """P, k × lead: of a sample of transformed rows."""
+    def _images_under(self, metric, seeds):
+        """Leading directions and sketches for `metric`, the same for the same seeds."""
+        rngs = [np.random.default_rng(seed) for seed in seeds]
+        P = self._leading(metric, rngs[0])
+        return [
+            Image(np.ascontiguousarray(P.T)),
+            *(Image(self._residual_map(P, metric.k, rng)) for rng in rngs[1:]),
+        ]
+
+    def _install(self, images):
+        self._lead, *self._sketches = images
+        self._state.images = [self._state.rows, *images]
+
+    def _leading(self, metric, rng):
+        """P, k × lead: of a sample of the points under `metric`."""
         most = self._asked_lead
         if most is None:
-            most = min(lead.MOST, max(0, self.k - self.m) // 2)
-        sample = self._rng.permutation(self.n)[: lead.SAMPLE]
-        rows = self._state.take(np.sort(sample))
-        P, variances = lead.leading_directions(rows, most, self._rng)
+            most = min(lead.MOST, max(0, metric.k - self.m) // 2)
+        sample = np.sort(rng.permutation(self.n)[: lead.SAMPLE])
+        rows = metric.transform(self._state.points.take(sample))
+        P, variances = lead.leading_directions(rows, most, rng)
         if self._asked_lead is None:
             P = P[:, : lead.worthwhile(variances, self.m)]
         return P
 
-    def _residual_map(self, P):
-        """``Π (I - P Pᵀ)``, m × k, for a new Π."""
-        drawn = projections.draw(self.sketch, self.m, self.k, self._rng, self.dtype)
-        Pi = projections.toarray(drawn)
+    def _residual_map(self, P, k, rng):
+        """``Π (I - P Pᵀ)``, m × k."""
+        Pi = projections.toarray(
+            projections.draw(self.sketch, self.m, k, rng, self.dtype)
+        )
         return Pi - (Pi @ P) @ P.T if P.shape[1] else Pi
 
-    def _replace_metric(self, U):
-        same_k = len(U) == self.k
-        self._state.replace_metric(U)
-        if not same_k:
-            self.refresh_sketches()
+    def _replace_metric(self, metric):
+        images = self._images_under(metric, self._seeds)
+        super()._replace_metric(metric)
+        self._install(images)
 
     def _picks(self, Q, R):
         return keyed.choose(self._key, keyed.query_bytes(Q), self.L, R)

@@ -1,7 +1,8 @@
 """The metric ``A = UᵀU`` as a value, and its changes as low-rank values.
 
 Every change of U between two versions with the same number of rows is written as
-``U' = U + W Vᵀ``. A row update has unit vectors for W, an ITML or LEGO step has rank one.
+``U' = U + W Vᵀ``. A row update has unit vectors for W, an ITML or LEGO step has rank
+one.
 """
 
 from typing import NamedTuple
@@ -86,8 +87,8 @@ def change_between(U, new, most_rank):
     """``new - U`` as a :class:`LowRank` of rank at most `most_rank`, else None.
 
     Rows that did not change cost nothing; where too many changed, a randomised range
-    finder looks for a low-rank difference and accepts it only where what it leaves out is
-    rounding error of U itself. O(kd·most_rank).
+    finder looks for a low-rank difference and accepts it only where what it leaves out
+    is rounding error of U itself. O(kd·most_rank).
 
     Examples
     --------
@@ -125,15 +126,16 @@ def _largest(array):
     return float(np.abs(array).max(initial=0))
 
 
-def most_useful_rank(n, k, d, width):
-    """The largest rank for which updating beats re-sketching n points.
+def most_useful_rank(k, d, width):
+    """The largest rank for which updating beats re-sketching.
 
-    A rank-one update reads X and adds to the transformed rows and to `width` sketched
-    columns, ``n(d + k + width)``; starting anew costs ``nk(d + width)``.
+    Each point pays ``d + k + width`` for a rank-one update (read x, add to its
+    transformed row and to `width` sketched columns) and ``k (d + width)`` for starting
+    anew.
 
     Examples
     --------
-    >>> most_useful_rank(n=1000, k=64, d=64, width=100)
+    >>> most_useful_rank(k=64, d=64, width=100)
     46
     """
-    return int(k * (d + width) / (d + k + width)) if n else 0
+    return k * (d + width) // (d + k + width)

@@ -25,7 +25,7 @@ def sketch_rows(n, L, eps, delta, sketch):
     """m for which L sketches hold n distances of a query within 1 ± eps, but for delta.
 
     >>> sketch_rows(10_000, L=10, eps=0.2, delta=0.01, sketch="gaussian")
-    72
+    56
     """
     m = bounds.sketch_size(eps, delta / n, largest_odd(L), sketch)
     return -(-m // _MULTIPLE) * _MULTIPLE
@@ -51,22 +51,22 @@ def adaptively_safe(k, m, L, eps, delta, sketch):
     """
     if sketch != "gaussian":
         return False
-    return L >= bounds.representative_sketches(k, m, eps, delta, BETA)
+    return bounds.representative_sketches(k, m, eps, delta, BETA) <= L
 
 
 @lru_cache(maxsize=1024)
 def certificate(misses, k, m, L, R, eps, delta, sketch):
-    """``(R, eps')``: `misses` events, each an estimate above (1 + eps') d, but for delta.
+    """``(R, eps')``: none of `misses` estimates is above (1 + eps') d, but for delta.
 
-    Where the sketches are representative the bound holds for adaptive queries, with votes
-    enough that the bad ones among L cannot make a majority. Otherwise the queries must
-    not depend on earlier answers, and then one Gaussian sketch is the cheapest. An R that
-    was asked for is kept.
+    Where the sketches are representative the bound holds for adaptive queries, with
+    votes enough that the bad ones among L cannot make a majority. Otherwise the queries
+    must not depend on earlier answers, and then one Gaussian sketch is the cheapest. An
+    R that was asked for is kept.
 
     >>> R, eps = certificate(10, 784, m=64, L=10, R=None, eps=0.2, delta=0.01,
     ...                      sketch="gaussian")
     >>> R, round(eps, 3)
-    (1, 0.268)
+    (1, 0.279)
     """
     failure = delta / misses
     if R is None and adaptively_safe(k, m, L, eps, delta / 2, sketch):

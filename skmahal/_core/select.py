@@ -12,8 +12,8 @@ def nearest(bounds, K, evaluate, most):
     """The K points of smallest distance; None where over `most` points need a look.
 
     The K smallest bounds are evaluated first. The largest of those distances, τ, is at
-    least the K-th smallest of all, so a neighbour has a distance, and then a bound, of at
-    most τ: evaluating every point whose bound is at most τ misses none.
+    least the K-th smallest of all, so a neighbour has a distance, and then a bound, of
+    at most τ: evaluating every point whose bound is at most τ misses none.
 
     Overwrites `bounds`.
 

@@ -1,10 +1,10 @@
 """Truth, a log, and derived arrays that catch up.
 
 The truth is the points and the metric. Everything else is derived: images (the points
-under one linear map: transformed rows, leading coordinates, sketches), squared norms, the
-distance tree. A metric update ``U += W Vᵀ`` writes W and ``T = X V`` to a short log and
-advances the clock; a derived array adds the part of the log that it has not seen when it
-is next touched.
+under one linear map: transformed rows, leading coordinates, sketches), squared norms,
+the distance tree. A metric update ``U += W Vᵀ`` writes W and ``T = X V`` to a short log
+and advances the clock; a derived array adds the part of the log that it has not seen
+when it is next touched.
 
 A derived array whose tick is None reflects no known version and is rebuilt from the
 truth. That is also the whole of exception safety: while the truth moves, every tick is
@@ -34,7 +34,8 @@ class Image:
 
     `map` is (columns × k), or None for the transformed rows themselves. `tick` is the
     time of the log that the rows reflect, None where that is unknown. Rows written by
-    :meth:`append` and :meth:`assign` are at the present time; the log says zero for them.
+    :meth:`append` and :meth:`assign` are at the present time; the log says zero for
+    them.
     """
 
     def __init__(self, map=None):
@@ -177,7 +178,7 @@ class State:
     def __init__(self, U, X):
         self.points = make_points(X)
         self.metric = Metric(U, self.points.d, self.points.dtype)
-        self.log = self._new_log()
+        self.log = self._new_log(self.k)
         self.rows = Image()
         self.norms = Norms()
         self.tree = DistanceTree()
@@ -218,8 +219,8 @@ class State:
     def stores_rows(self):
         """Whether transformed rows are held, rather than made from X when needed.
 
-        Under the Euclidean metric they would repeat X, and for sparse points they may be
-        far larger than X.
+        Under the Euclidean metric they would repeat X, and for sparse points they may
+        be far larger than X.
         """
         return not self.metric.is_identity and self.k <= self.points.widest_rows
 
@@ -269,7 +270,7 @@ class State:
             return self.norms.view(self.n)
 
     def current_tree(self):
-        """The distance tree as of now: O(1), a catch-up in O(nk / bucket), or a build."""
+        """The tree as of now: O(1), a catch-up in O(nk / bucket), or a build."""
         with self._lock:
             tree, now = self.tree, self.log.now
             norms = self.current_norms()
@@ -300,12 +301,11 @@ class State:
             self.norms.load(np.maximum(norms, 0))
         self._watch_drift()
 
-    def replace_metric(self, U):
-        """A new U of any number of rows; every derived array is rebuilt when touched."""
-        metric = Metric(U, self.d, self.dtype)
+    def replace_metric(self, metric):
+        """Another metric; every derived array is rebuilt when next touched."""
+        log = self._new_log(metric.k)
         self.forget()
-        self.metric = metric
-        self.log = self._new_log()
+        self.metric, self.log = metric, log
         self.version += 1
 
     def append(self, X):
@@ -416,12 +416,11 @@ class State:
             return
         self.settle()
         if self.log.room < rank:
-            self.log = self._new_log(rank)
+            self.log = self._new_log(self.k, rank, self.log.now)
 
-    def _new_log(self, least=_LEAST_LOG):
-        start = self.log.now if hasattr(self, "log") else 0
+    def _new_log(self, k, least=_LEAST_LOG, start=0):
         capacity = max(least, self.d // _LOG_SHARE)
-        return Log(self.k, self.n, capacity, self.dtype, start)
+        return Log(k, self.n, capacity, self.dtype, start)
 
     def _watch_drift(self):
         """Count this update's rounding error; rebuild where the sum may show.

@@ -47,7 +47,7 @@ def squared_distances(A, B, a_squares, b_squares):
     near = np.sqrt(np.finfo(D.dtype).eps)
     limit = near * (a_squares.max() + b_squares.max())
     if D.min() < limit:
-        close = D < near * (a_squares[:, np.newaxis] + b_squares)
+        close = near * (a_squares[:, np.newaxis] + b_squares) > D
         _repair(D, A, B, *np.nonzero(close))
     return D
 
@@ -74,9 +74,9 @@ def _repair(D, A, B, i, j):
 def median_of(votes):
     """Median over the first axis, by a network of elementwise minima and maxima.
 
-    An even number of votes gives the mean of the middle two. Destroys `votes`. Each pass
-    carries the largest of what is left to the end, and half the passes decide the middle:
-    for 5 votes, 9 exchanges of whole arrays in place of a sort per element.
+    An even number of votes gives the mean of the middle two. Destroys `votes`. Each
+    pass carries the largest of what is left to the end, and half the passes decide the
+    middle: for 5 votes, 9 exchanges of whole arrays in place of a sort per element.
 
     Examples
     --------

@@ -3,8 +3,8 @@
 A node holds its count c, the sum of its rows y and the sum of ‖y‖². For a query u these
 give ``Σ d² = c‖u‖² - 2 u·Σy + Σ‖y‖²`` exactly, and ``B = sqrt(c Σ d²)`` bounds ``Σ d``.
 By Cauchy-Schwarz the bounds of two children add up to at most their parent's, so a walk
-that goes left with probability ``B_left / B``, right with ``B_right / B`` and starts over
-otherwise reaches a point of bound d_i with probability exactly ``d_i / B_root``.
+that goes left with probability ``B_left / B``, right with ``B_right / B`` and starts
+over otherwise reaches a point of bound d_i with probability exactly ``d_i / B_root``.
 
 The leaves are buckets of consecutive points. Their sizes vary once points are removed.
 """
@@ -19,8 +19,8 @@ _ROUNDS = 64
 class DistanceTree:
     """Sums over buckets of points, in the nodes 1, 2, … of a binary heap.
 
-    Leaf `b` is node ``capacity + b``; the children of node v are 2v and 2v + 1. `tick` is
-    kept by the owner: None means that the tree has to be built.
+    Leaf `b` is node ``capacity + b``; the children of node v are 2v and 2v + 1. `tick`
+    is kept by the owner: None means that the tree has to be built.
     """
 
     def __init__(self, bucket=128):

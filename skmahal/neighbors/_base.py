@@ -1,0 +1,267 @@
+"""What every estimator over an index shares: parameters, fitting, updates, batches."""
+
+from contextlib import contextmanager
+from numbers import Integral, Real
+
+import numpy as np
+from joblib import effective_n_jobs
+from scipy import sparse
+from sklearn import get_config
+from sklearn.base import BaseEstimator
+from sklearn.utils import gen_even_slices
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import check_is_fitted, validate_data
+from threadpoolctl import threadpool_limits
+
+from skmahal._compat import HasMethods, Interval, StrOptions
+from skmahal._core import plan
+from skmahal._core.checks import as_count, as_indices, as_matrix
+from skmahal._core.engines import make_engine
+from skmahal._core.exact import TILE_BYTES
+from skmahal._core.maintenance import MetricMaintenance
+from skmahal._core.projections import SKETCHES
+from skmahal._metric_learner import check_components, resolve_components
+from skmahal._random import seed_from
+
+_BATCH_BYTES = 1 << 24
+_MIB = 1 << 20
+
+_AUTO = StrOptions({"auto"})
+_POSITIVE = Interval(Integral, 1, None, closed="left")
+
+
+class SketchedNeighborsBase(BaseEstimator):
+    """An index behind scikit-learn's conventions.
+
+    Subclasses store parameters in `__init__` and add queries. The index lives in
+    `_engine`, and all that changes with the metric and the points is in there.
+    """
+
+    _parameter_constraints = {
+        "n_neighbors": [_POSITIVE],
+        "radius": [Interval(Real, 0, None, closed="left")],
+        "metric_learner": [None, "array-like", HasMethods("fit")],
+        "m": [_POSITIVE, _AUTO],
+        "L": [_POSITIVE],
+        "R": [_POSITIVE, _AUTO],
+        "eps": [Interval(Real, 0, 1, closed="neither")],
+        "delta": [Interval(Real, 0, 1, closed="neither")],
+        "lead": [Interval(Integral, 0, None, closed="left"), _AUTO],
+        "sketch": [StrOptions(set(SKETCHES))],
+        "n_candidates": [_POSITIVE, StrOptions({"certified"})],
+        "random_state": ["random_state"],
+        "n_jobs": [Integral, None],
+    }
+
+    @property
+    def components_(self):
+        """The metric's U as of now, k × d; a copy."""
+        return self._engine.U
+
+    @property
+    def R_(self):
+        """Sketches that serve a query for distances, at the present size."""
+        if self.R != "auto":
+            return self.R
+        promise = self.eps, self.delta, self.sketch
+        return plan.votes_for_all(self._engine.n, self.m_, self.L_, *promise)
+
+    @property
+    def lead_(self):
+        """Leading directions that are kept exactly; 0 for the exact engine."""
+        return self._engine.lead if self.engine_ == "sketched" else 0
+
+    @property
+    def engine_(self):
+        """The engine in use, "sketched" or "exact": whichever costs less a query."""
+        sketched = isinstance(self._engine, MetricMaintenance)
+        return "sketched" if sketched else "exact"
+
+    @property
+    def n_samples_fit_(self):
+        """Number of points in the index."""
+        return self._engine.n
+
+    def update_metric(self, metric=None, *, rows=None, additive=False, low_rank=None):
+        """Change the metric; the index follows without being built again.
+
+        Parameters
+        ----------
+        metric : fitted learner, or array-like, default=None
+            A learner with `components_`, or U itself, of shape (k, n_features). With
+            `rows`, the values of these rows, (n_rows, n_features).
+        rows : int or array-like of int, default=None
+            Rows of U to change, each at most once.
+        additive : bool, default=False
+            Add to `rows` rather than set them.
+        low_rank : tuple (W, V), default=None
+            ``U += W Vᵀ``, with W of shape (k, p) and V of shape (n_features, p).
+
+        Returns
+        -------
+        self : object
+            The index under the new metric.
+
+        Notes
+        -----
+        A change of rank p costs one pass over the points, O(p n d); arrays derived from
+        them follow when they are next used. A whole new U is compared with the present
+        one: few changed rows or a difference of low rank are added, anything else is
+        sketched anew, O(n k d).
+        """
+        check_is_fitted(self)
+        if low_rank is not None:
+            self._update_low_rank(metric, rows, low_rank)
+        elif metric is None:
+            raise ValueError("update_metric needs `metric` or `low_rank`, got neither.")
+        elif rows is not None:
+            self._update_rows(metric, rows, additive)
+        elif additive:
+            raise ValueError("additive=True needs `rows`, got None.")
+        else:
+            self._replace_metric(metric)
+        return self
+
+    def remove_points(self, indices):
+        """Remove points; later ones move up, as with `numpy.delete`. O(n) a column.
+
+        Parameters
+        ----------
+        indices : int or array-like of int
+            Positions of the points. At least one point must be left.
+
+        Returns
+        -------
+        self : object
+            The index without the points.
+        """
+        check_is_fitted(self)
+        self._engine.remove(indices)
+        return self
+
+    def refresh_sketches(self):
+        """Draw new sketches. O(n k (lead + L m)), when they are next used.
+
+        What somebody learnt about the old sketches from answers is worth nothing after
+        it, and leading directions that a changing metric has made stale are found anew.
+        With the exact engine there is nothing to draw.
+
+        Returns
+        -------
+        self : object
+            The index with new sketches.
+        """
+        check_is_fitted(self)
+        if self.engine_ == "sketched":
+            self._engine.refresh_sketches()
+        return self
+
+    def __sklearn_is_fitted__(self):
+        return hasattr(self, "_engine")
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    def _points(self, X, reset=False):
+        """Rows from a user, dense or CSR; float32 is kept, integers become float64."""
+        dtype = (np.float64, np.float32) if reset else self._engine.dtype
+        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=dtype)
+
+    def _fit_index(self, X, y):
+        """Validate, learn the metric and build; the estimator as it was on error."""
+        with _as_before_on_error(self):
+            X = self._points(X, reset=True)
+            if self.R != "auto" and self.R > self.L:
+                raise ValueError(f"R must be at most L={self.L}, got R={self.R}.")
+            learnt = resolve_components(self.metric_learner, X, y, X.shape[1], X.dtype)
+            U, self.metric_learner_ = learnt
+            self.L_ = self.L
+            self.m_ = self.m
+            if self.m == "auto":
+                promise = self.eps, self.delta, self.sketch
+                self.m_ = plan.sketch_rows(X.shape[0], self.L, *promise)
+            self._built = self._build_parameters()
+            self._engine = make_engine(U, X, **self._built)
+        return self
+
+    def _build_parameters(self):
+        """What engines are made from until the next fit, whatever `set_params` does."""
+        return {
+            "eps": self.eps,
+            "delta": self.delta,
+            "m": self.m_,
+            "L": self.L_,
+            "R": self.R,
+            "lead": self.lead,
+            "sketch": self.sketch,
+            "seed": seed_from(self.random_state),
+        }
+
+    def _update_rows(self, values, rows, additive):
+        engine = self._engine
+        rows = as_indices("rows", rows, engine.k, unique=True)
+        shape = {"columns": engine.d, "rows": len(rows)}
+        values = as_matrix("metric", values, dtype=engine.dtype, **shape)
+        (engine.update_u if additive else engine.set_rows)(values, rows)
+
+    def _update_low_rank(self, metric, rows, low_rank):
+        if metric is not None or rows is not None:
+            raise ValueError("low_rank goes alone, without `metric` and `rows`.")
+        if not isinstance(low_rank, tuple | list) or len(low_rank) != 2:
+            raise ValueError(f"low_rank must be a pair (W, V), got {low_rank!r}.")
+        self._engine.update_low_rank(*low_rank)
+
+    def _replace_metric(self, metric):
+        name, engine = "metric", self._engine
+        if hasattr(metric, "fit") or hasattr(metric, "components_"):
+            if not hasattr(metric, "components_"):
+                raise ValueError(
+                    "metric must have a `components_` attribute: "
+                    f"{type(metric).__name__} has none, or is not fitted."
+                )
+            name, metric = "metric.components_", metric.components_
+        U = check_components(metric, name, engine.d, engine.dtype)
+        if len(U) == engine.k:
+            engine.set_metric(U)
+        else:
+            self._engine = make_engine(U, engine.X, **self._built)
+
+    def _in_batches(self, answer, X, jobs=None):
+        """``answer(rows)`` for batches of dense query rows, in order, on threads.
+
+        Sparse rows are made dense a batch at a time. `jobs` overrides `n_jobs`.
+        """
+        step = max(1, _BATCH_BYTES // (self._engine.dtype.itemsize * X.shape[1]))
+        jobs = min(jobs or effective_n_jobs(self.n_jobs), X.shape[0])
+        pieces = max(jobs, -(-X.shape[0] // step))
+        budget = get_config()["working_memory"] * _MIB // (4 * jobs)
+        self._engine.tile_bytes = int(min(TILE_BYTES, budget))
+        batches = gen_even_slices(X.shape[0], min(pieces, X.shape[0]))
+        if jobs == 1:
+            return [answer(_dense(X[batch])) for batch in batches]
+        with threadpool_limits(1, user_api="blas"):
+            return Parallel(jobs, require="sharedmem")(
+                delayed(answer)(_dense(X[batch])) for batch in batches
+            )
+
+    def _checked_n_neighbors(self, n_neighbors, most):
+        n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors
+        return as_count("n_neighbors", n_neighbors, most=most)
+
+
+@contextmanager
+def _as_before_on_error(estimator):
+    """Give an estimator its attributes back where the block raises."""
+    before = estimator.__dict__.copy()
+    try:
+        yield
+    except BaseException:
+        estimator.__dict__.clear()
+        estimator.__dict__.update(before)
+        raise
+
+
+def _dense(rows):
+    return rows.toarray() if sparse.issparse(rows) else rows

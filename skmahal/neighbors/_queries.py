@@ -1,0 +1,194 @@
+"""Neighbour queries with scikit-learn's signatures."""
+
+from numbers import Real
+
+import numpy as np
+from scipy import sparse
+from sklearn.utils.validation import check_is_fitted
+
+from skmahal._core.checks import as_count
+
+_MODES = ("connectivity", "distance")
+
+
+class NeighborsQueries:
+    """`kneighbors`, `radius_neighbors` and their graphs, over the base class."""
+
+    def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
+        """Find the nearest points of each query.
+
+        They are the exact ones with probability at least 1 - `delta` a query, unless
+        `n_candidates` sets a budget; their distances are exact in any case.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), default=None
+            Queries. None asks for the neighbours of every point of the index, each
+            other than itself.
+        n_neighbors : int, default=None
+            Number of neighbours; None is the one given to the constructor.
+        return_distance : bool, default=True
+            Whether to return the distances.
+
+        Returns
+        -------
+        neigh_dist : ndarray of shape (n_queries, n_neighbors)
+            Distances, in ascending order. Only with `return_distance`.
+        neigh_ind : ndarray of shape (n_queries, n_neighbors)
+            Positions of the points; ties go to the lower one.
+
+        Notes
+        -----
+        A query costs O(kd + n(m + lead)) and k for every point that the sketches cannot
+        exclude, O(kd + nk) at the most.
+        """
+        check_is_fitted(self)
+        own = int(X is None)
+        K = self._checked_n_neighbors(n_neighbors, self.n_samples_fit_ - own)
+        queries = self._engine.X if X is None else self._points(X)
+        parts = self._in_batches(lambda rows: self._nearest(rows, K, own), queries)
+        distances, indices = (np.concatenate(part) for part in zip(*parts, strict=True))
+        if X is None:
+            distances, indices = _without_self(distances, indices)
+        return (distances, indices) if return_distance else indices
+
+    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
+        """Graph of the nearest points of each query.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), default=None
+            As in :meth:`kneighbors`.
+        n_neighbors : int, default=None
+            As in :meth:`kneighbors`.
+        mode : {"connectivity", "distance"}, default="connectivity"
+            Ones, or distances.
+
+        Returns
+        -------
+        A : sparse matrix of shape (n_queries, n_samples_fit), CSR
+            The graph. O(n_queries) times a query of :meth:`kneighbors`.
+        """
+        _check_mode(mode)
+        distances, indices = self.kneighbors(X, n_neighbors)
+        counts = np.full(len(indices), indices.shape[1])
+        return self._graph(distances.ravel(), indices.ravel(), counts, mode)
+
+    def radius_neighbors(
+        self, X=None, radius=None, return_distance=True, sort_results=False
+    ):
+        """Find all points within a distance of each query.
+
+        None is left out with probability at least 1 - `delta` a query; distances are
+        exact.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), default=None
+            Queries. None asks for every point of the index, each without itself.
+        radius : float, default=None
+            The distance; None is the one given to the constructor.
+        return_distance : bool, default=True
+            Whether to return the distances.
+        sort_results : bool, default=False
+            Whether to order by distance rather than by position.
+
+        Returns
+        -------
+        neigh_dist : ndarray of shape (n_queries,) of arrays
+            Distances. Only with `return_distance`.
+        neigh_ind : ndarray of shape (n_queries,) of arrays
+            Positions of the points.
+
+        Notes
+        -----
+        A query costs O(kd + n(m + lead)) and k for every point that the sketches cannot
+        exclude, as in :meth:`kneighbors`.
+        """
+        check_is_fitted(self)
+        radius = self.radius if radius is None else radius
+        if not isinstance(radius, Real) or not radius >= 0:
+            raise ValueError(f"radius must be a number of at least 0, got {radius!r}.")
+        queries = self._engine.X if X is None else self._points(X)
+        engine = self._engine
+        parts = self._in_batches(lambda q: engine.radius_neighbors(q, radius), queries)
+        found = [pair for part in parts for pair in zip(*part, strict=True)]
+        if X is None:
+            found = [_others(*pair, i) for i, pair in enumerate(found)]
+        if sort_results:
+            found = [_sorted(*pair) for pair in found]
+        distances, indices = (_ragged(arrays) for arrays in zip(*found, strict=True))
+        return (distances, indices) if return_distance else indices
+
+    def radius_neighbors_graph(
+        self, X=None, radius=None, mode="connectivity", sort_results=False
+    ):
+        """Graph of all points within a distance of each query.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), default=None
+            As in :meth:`radius_neighbors`.
+        radius : float, default=None
+            As in :meth:`radius_neighbors`.
+        mode : {"connectivity", "distance"}, default="connectivity"
+            Ones, or distances.
+        sort_results : bool, default=False
+            Whether the entries of a row are ordered by distance.
+
+        Returns
+        -------
+        A : sparse matrix of shape (n_queries, n_samples_fit), CSR
+            The graph. O(n_queries) times a query of :meth:`radius_neighbors`.
+        """
+        _check_mode(mode)
+        distances, indices = self.radius_neighbors(X, radius, sort_results=sort_results)
+        counts = np.array([len(found) for found in indices])
+        return self._graph(
+            np.concatenate(distances), np.concatenate(indices), counts, mode
+        )
+
+    def _nearest(self, queries, K, own):
+        """K neighbours, and `own` of them more for queries that are points."""
+        if self.n_candidates == "certified" or self.engine_ == "exact":
+            return self._engine.kneighbors(queries, K + own)
+        n = self.n_samples_fit_
+        budget = as_count("n_candidates", self.n_candidates, least=K) + own
+        return self._engine.kneighbors(queries, K + own, candidates=min(budget, n))
+
+    def _graph(self, distances, indices, counts, mode):
+        values = distances if mode == "distance" else np.ones(len(indices))
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        shape = len(counts), self.n_samples_fit_
+        return sparse.csr_matrix((values, indices, ends), shape=shape)
+
+
+def _check_mode(mode):
+    if mode not in _MODES:
+        raise ValueError(f"mode must be one of {_MODES}, got {mode!r}.")
+
+
+def _without_self(distances, indices):
+    """Drop each point from its own neighbours, or the first where it is not there."""
+    others = indices != np.arange(len(indices))[:, np.newaxis]
+    absent = others.all(axis=1)
+    others[absent, 0] = False
+    shape = len(indices), indices.shape[1] - 1
+    return distances[others].reshape(shape), indices[others].reshape(shape)
+
+
+def _others(distances, indices, i):
+    others = indices != i
+    return distances[others], indices[others]
+
+
+def _sorted(distances, indices):
+    order = np.lexsort((indices, distances))
+    return distances[order], indices[order]
+
+
+def _ragged(arrays):
+    """A 1-d array of arrays, also where they have equal lengths."""
+    out = np.empty(len(arrays), dtype=object)
+    out[:] = arrays
+    return out
