@@ -171,10 +171,10 @@ class ExactMaintenance:
         """Exact distance between the points `i` and `j`, broadcast. O(k) each."""
         i, j, shape = self._pairs(i, j)
         squares = np.empty(len(i))
-        for part in _slices(len(i), self._tile_rows(self.k)):
+        for part in slices(len(i), self._tile_rows(self.k)):
             rows = self._state.take(i[part]) - self._state.take(j[part])
             squares[part] = row_squares(rows)
-        return _shaped(self._pair_roots(squares, i, j), shape)
+        return shaped(self._pair_roots(squares, i, j), shape)
 
     def exact_all(self, q):
         """Exact distances of one query or of many. O(kd + nk) each."""
@@ -188,7 +188,7 @@ class ExactMaintenance:
     def kneighbors(self, Q, K):
         """The K nearest points: distances and indices, (queries, K), nearest first."""
         Q, _ = self._queries(Q)
-        found = _Found(len(Q), as_count("K", K, most=self.n))
+        found = Found(len(Q), as_count("K", K, most=self.n))
         for tile in self._tiles(len(Q), self.n):
             u = self._state.transform(Q[tile])
             self._find_exactly(found, u, range(tile.start, tile.stop))
@@ -318,7 +318,7 @@ class ExactMaintenance:
 
     def _tiles(self, count, columns):
         """Slices of queries whose tile of `columns` numbers each fits the budget."""
-        return _slices(count, self._tile_rows(columns))
+        return slices(count, self._tile_rows(columns))
 
     def _exact_squares(self, u):
         return self._over_rows(u, squared_distances)
@@ -379,7 +379,7 @@ class ExactMaintenance:
         roots = np.sqrt(np.maximum(squares, 0)).astype(self.dtype)
         norms = self._state.current_norms()
         near = np.flatnonzero(squares <= self._near(norms[i] + norms[j]))
-        for part in _slices(len(near), _TRUTH_ROWS):
+        for part in slices(len(near), _TRUTH_ROWS):
             rows = self._state.points.dense(i[near[part]])
             ones = np.arange(len(rows))
             roots[near[part]] = self._from_truth(rows, ones, j[near[part]])
@@ -392,7 +392,7 @@ class ExactMaintenance:
     def _from_truth(self, Q, queries, points):
         """``‖U (q - x)‖`` from the points themselves; exact zeros stay zero."""
         distances = np.zeros(len(queries), dtype=self.dtype)
-        for part in _slices(len(queries), _TRUTH_ROWS):
+        for part in slices(len(queries), _TRUTH_ROWS):
             gaps = Q[queries[part]] - self._state.points.dense(points[part])
             apart = np.flatnonzero(gaps.any(axis=1))
             if apart.size:
@@ -401,7 +401,7 @@ class ExactMaintenance:
         return distances
 
 
-class _Found:
+class Found:
     """Neighbours of a batch of queries, filled in as they are found."""
 
     def __init__(self, n_queries, K):
@@ -439,10 +439,10 @@ def _check_power(power):
         raise ValueError(f"power must be 1 or 2, got {power!r}.")
 
 
-def _slices(count, step):
+def slices(count, step):
     for start in range(0, count, step):
         yield slice(start, min(start + step, count))
 
 
-def _shaped(values, shape):
+def shaped(values, shape):
     return values.reshape(shape) if shape else values[0]

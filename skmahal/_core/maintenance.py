@@ -4,7 +4,7 @@ import numpy as np
 
 from . import keyed, lead, plan, projections, select
 from .checks import as_count, as_fraction
-from .exact import ExactMaintenance, _Found, _shaped, _slices
+from .exact import ExactMaintenance, Found, shaped, slices
 from .state import Image
 from .tiles import lower_bounds, median_of, row_squares, squared_distances
 
@@ -135,9 +135,9 @@ class MetricMaintenance(ExactMaintenance):
         """
         i, j, shape = self._pairs(i, j)
         squares = np.empty(len(i))
-        for part in _slices(len(i), self._tile_rows(self.R * self.m)):
+        for part in slices(len(i), self._tile_rows(self.R * self.m)):
             squares[part] = self._pair_squares(i[part], j[part])
-        return _shaped(self._pair_roots(squares, i, j), shape)
+        return shaped(self._pair_roots(squares, i, j), shape)
 
     def query_all(self, q):
         """Estimated distances of one query, (n,), or of many, (queries, n).
@@ -162,7 +162,7 @@ class MetricMaintenance(ExactMaintenance):
         whose bounds separate too few points are answered by brute force.
         """
         Q, _ = self._queries(Q)
-        found = _Found(len(Q), as_count("K", K, most=self.n))
+        found = Found(len(Q), as_count("K", K, most=self.n))
         R, shrink = self._certificate(K)
         if candidates is not None:
             candidates = as_count("candidates", candidates, least=K, most=self.n)

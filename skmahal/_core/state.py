@@ -343,10 +343,10 @@ class State:
         with self._moving() as live:
             for derived in live:
                 derived.keep(mask)
-            self.log.keep(mask)
             if tree is not None:
                 tree.remove(indices, before)
             self.points.keep(mask)
+            self.log.keep(mask)
 
     def forget(self):
         """Let every derived array be rebuilt from the truth when next touched."""

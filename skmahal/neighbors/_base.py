@@ -61,9 +61,10 @@ class SketchedNeighborsBase(BaseEstimator):
     @property
     def R_(self):
         """Sketches that serve a query for distances, at the present size."""
-        if self.R != "auto":
-            return self.R
-        promise = self.eps, self.delta, self.sketch
+        built = self._built
+        if built["R"] != "auto":
+            return built["R"]
+        promise = built["eps"], built["delta"], built["sketch"]
         return plan.votes_for_all(self._engine.n, self.m_, self.L_, *promise)
 
     @property

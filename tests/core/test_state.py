@@ -1,0 +1,207 @@
+"""Truth, log and derived arrays: when they catch up, and what an interruption costs."""
+
+import contextlib
+
+import numpy as np
+import pytest
+
+from skmahal import MetricMaintenance
+from skmahal._core import state as state_module
+from skmahal._core.exact import ExactMaintenance
+from tests.oracle import Oracle, assert_nearest
+
+STATED_DRIFT = {np.float32: 4e-5, np.float64: 4e-13}
+
+
+def make(n=200, d=30, k=20, dtype=np.float64, seed=0, **options):
+    rng = np.random.default_rng(seed)
+    X, U = rng.normal(size=(n, d)).astype(dtype), rng.normal(size=(k, d)).astype(dtype)
+    options = {"m": 6, "L": 3, "lead": 2, "seed": 0} | options
+    return MetricMaintenance(U, X, **options), Oracle(U, X), rng
+
+
+def touch_all(index):
+    """Build every derived array."""
+    index.check()
+    for image in index._state.images:
+        index._state.current(image)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_ten_thousand_updates_leave_sketches_within_the_stated_drift(dtype):
+    index, _, rng = make(n=60, d=12, k=10, dtype=dtype, m=4, L=2)
+    touch_all(index)
+    for step in range(10_000):
+        W, V = 0.02 * rng.normal(size=(10, 1)), rng.normal(size=(12, 1))
+        # A pull towards zero keeps the metric from wandering off.
+        index.update_low_rank(np.hstack([W, -0.01 * index.U @ V]), np.hstack([V, V]))
+        if step % 100 == 0:
+            index.query_all(rng.normal(size=12))
+    assert index.check() <= STATED_DRIFT[dtype]
+
+
+def test_a_metric_that_shrinks_a_millionfold_does_not_leave_old_rounding_behind():
+    index, oracle, rng = make(dtype=np.float32)
+    touch_all(index)
+    W = (1e6 * rng.normal(size=(20, 20))).astype(np.float32)
+    V = rng.normal(size=(30, 20)).astype(np.float32)
+    before = index.U
+    index.update_low_rank(W, V)
+    index.query_all(oracle.X[:2])
+    index.update_low_rank(-W, V)
+    index.set_metric(before)
+    assert index.check() <= STATED_DRIFT[np.float32]
+    truth = oracle.query_all(oracle.X[:3])
+    assert_nearest(*index.kneighbors(oracle.X[:3], 4), truth, 1e-3, 1e-3)
+
+
+class Counted:
+    """Points that count how often all of them are multiplied by a matrix."""
+
+    def __init__(self, points):
+        self.points, self.passes = points, 0
+
+    def __getattr__(self, name):
+        return getattr(self.points, name)
+
+    def dot(self, V):
+        self.passes += 1
+        return self.points.dot(V)
+
+    def blocks(self):
+        self.passes += 1
+        return self.points.blocks()
+
+
+def test_an_update_reads_the_points_once_and_catching_up_not_at_all():
+    index, oracle, rng = make(lead=0)
+    touch_all(index)
+    counted = index._state.points = Counted(index._state.points)
+    for passes in (1, 2, 3):
+        index.update_low_rank(rng.normal(size=(20, 2)), rng.normal(size=(30, 2)))
+        assert counted.passes == passes
+    index.query_all(oracle.X[:5])
+    index.kneighbors(oracle.X[:5], 3)
+    index.sub_sum(oracle.X[:5], 0, 100)
+    assert counted.passes == 3
+
+
+def test_only_the_sketches_that_are_sampled_catch_up():
+    index, oracle, rng = make(L=20, R=1, lead=0)
+    touch_all(index)
+    index.update_low_rank(rng.normal(size=20), rng.normal(size=30))
+    index.query_all(oracle.X[0])
+    now = index._state.log.now
+    assert sum(image.tick == now for image in index._sketches) == 1
+
+
+def test_exact_distances_of_candidates_do_not_wait_for_all_rows():
+    index, oracle, rng = make()
+    touch_all(index)
+    W, V = rng.normal(size=(20, 1)), rng.normal(size=(30, 1))
+    index.update_low_rank(W, V)
+    oracle.update_low_rank(W, V)
+    np.testing.assert_allclose(
+        index._state.take(np.array([3, 8])), oracle.X[[3, 8]] @ oracle.U.T
+    )
+    assert index._state.rows.tick < index._state.log.now
+
+
+def test_points_added_between_updates_are_not_updated_twice():
+    index, oracle, rng = make()
+    touch_all(index)
+    for _ in range(3):
+        W, V = rng.normal(size=(20, 1)), rng.normal(size=(30, 1))
+        z = rng.normal(size=(7, 30))
+        for target in (index, oracle):
+            target.update_low_rank(W, V)
+            target.append(z)
+            target.update_x(z[:2] + 1, [0, 50])
+            target.remove([2, 60])
+    index.check()
+    np.testing.assert_allclose(index.exact_all(z), oracle.query_all(z), atol=1e-9)
+
+
+def test_a_long_log_is_folded_and_its_memory_bounded():
+    index, _, rng = make()
+    touch_all(index)
+    capacity = index._state.log.room
+    for _ in range(5 * capacity):
+        index.update_low_rank(rng.normal(size=20), rng.normal(size=30))
+        assert index._state.log.used <= capacity
+    index.check()
+
+
+def test_the_euclidean_metric_holds_no_copy_of_the_points():
+    X = np.random.default_rng(0).normal(size=(100, 40))
+    index = ExactMaintenance(None, X)
+    index.kneighbors(X[:3], 2)
+    assert index._state.rows.tick is None
+    assert index._state.metric.is_identity
+
+
+WRITES = {
+    "update_low_rank": lambda rng: (rng.normal(size=(20, 2)), rng.normal(size=(30, 2))),
+    "update_u": lambda rng: (rng.normal(size=(2, 30)), [0, 4]),
+    "set_metric": lambda rng: (rng.normal(size=(20, 30)),),
+    "append": lambda rng: (rng.normal(size=(30, 30)),),
+    "update_x": lambda rng: (rng.normal(size=(3, 30)), [1, 5, 190]),
+    "remove": lambda rng: ([0, 7, 199],),
+}
+STEPS = [
+    (state_module, "add_product"),
+    (state_module, "row_squares"),
+    (state_module, "grown"),
+    (state_module.Image, "append"),
+    (state_module.Image, "assign"),
+    (state_module.Image, "keep"),
+    (state_module.Image, "move"),
+    (state_module.Log, "write"),
+    (state_module.Log, "publish"),
+    (state_module.Log, "append"),
+    (state_module.Log, "keep"),
+    (state_module.DistanceTree, "append"),
+    (state_module.DistanceTree, "assign"),
+    (state_module.DistanceTree, "remove"),
+]
+
+
+@pytest.mark.parametrize("call", [0, 1, 2])
+@pytest.mark.parametrize(("owner", "step"), STEPS, ids=lambda step: str(step)[-20:])
+@pytest.mark.parametrize("operation", WRITES)
+def test_an_interrupted_change_leaves_the_index_as_before_or_as_after(
+    operation, owner, step, call, monkeypatch
+):
+    index, before, rng = make()
+    touch_all(index)
+    index.update_low_rank(rng.normal(size=20), rng.normal(size=30))
+    before.set_metric(index.U)
+    after = Oracle(before.U, before.X)
+    arguments = WRITES[operation](rng)
+    getattr(after, operation)(*arguments)
+    original, calls = getattr(owner, step), iter(range(1000))
+
+    def interrupted(*args, **kwargs):
+        if next(calls) == call:
+            raise MemoryError
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(owner, step, interrupted)
+    with contextlib.suppress(MemoryError):
+        getattr(index, operation)(*arguments)
+    monkeypatch.undo()
+    index.check()
+    q = before.X[:4]
+    answers = [o for o in (before, after) if agrees(index, o, q)]
+    assert answers, "neither as before nor as after"
+    for name in ("append", "update_low_rank", "remove", "update_x"):
+        arguments = WRITES[name](rng)
+        getattr(index, name)(*arguments)
+        getattr(answers[0], name)(*arguments)
+    index.check()
+    assert agrees(index, answers[0], q), "later changes went wrong"
+
+
+def agrees(index, oracle, q):
+    found, truth = index.exact_all(q), oracle.query_all(q)
+    return found.shape == truth.shape and np.allclose(found, truth)

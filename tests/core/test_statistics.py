@@ -1,0 +1,152 @@
+"""The promises about chance, at the promised eps and delta.
+
+Seeds are fixed, and a count of independent failures, each of probability at most p, is
+held against the binomial quantile that it passes once in 10⁶ times. Where it is cheap,
+a broken index is shown to fail the same test.
+"""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from skmahal import MetricMaintenance
+from skmahal._core import plan
+from tests.oracle import Oracle
+
+RARE = 1e-6
+SEEDS = 300
+
+
+def most_failures(trials, p):
+    """Failures of probability p that are exceeded less than once in 10⁶ times."""
+    return stats.binom.isf(RARE, trials, p)
+
+
+def estimates_outside(eps, delta, seed, **options):
+    """Whether one query of a new index has an estimate off by more than eps."""
+    rng = np.random.default_rng(seed)
+    X, U, q = rng.normal(size=(40, 30)), rng.normal(size=(50, 30)), rng.normal(size=30)
+    index = MetricMaintenance(U, X, eps=eps, delta=delta, seed=seed, **options)
+    index.update_low_rank(rng.normal(size=50), rng.normal(size=30))
+    truth = np.linalg.norm((X - q) @ index.U.T, axis=1)
+    return bool((np.abs(index.query_all(q) / truth - 1) > eps).any())
+
+
+@pytest.mark.parametrize("lead", [0, 5])
+@pytest.mark.parametrize("sketch", ["gaussian", "rademacher"])
+def test_all_distances_of_a_query_are_within_eps_with_probability_1_minus_delta(
+    sketch, lead
+):
+    eps, delta = 0.3, 0.1
+    failed = [
+        estimates_outside(eps, delta, seed, lead=lead, sketch=sketch)
+        for seed in range(SEEDS)
+    ]
+    assert sum(failed) <= most_failures(SEEDS, delta)
+
+
+@pytest.mark.parametrize("sketch", ["countsketch", "srht"])
+def test_sketches_with_a_variance_bound_keep_the_promise_too(sketch):
+    eps, delta, m = 0.6, 0.5, 32
+    R = plan.votes_for_all(40, m, 25, eps, delta, sketch)
+    assert R < 25, "the promise must be one that 25 sketches can make"
+    failed = [
+        estimates_outside(eps, delta, seed, m=m, L=25, sketch=sketch)
+        for seed in range(100)
+    ]
+    assert sum(failed) <= most_failures(100, delta)
+
+
+def test_a_sketch_of_a_third_the_rows_would_be_noticed():
+    eps, delta = 0.3, 0.1
+    m = plan.sketch_rows(40, 10, eps, delta, "gaussian") // 3
+    failed = [estimates_outside(eps, delta, seed, m=m, R=9) for seed in range(SEEDS)]
+    assert sum(failed) > most_failures(SEEDS, delta)
+
+
+def test_pair_distances_are_within_eps_with_probability_1_minus_delta():
+    eps, delta, failed = 0.3, 0.1, 0
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(30, 60))
+        index = MetricMaintenance(None, X, eps=eps, delta=delta, seed=seed)
+        truth = np.linalg.norm(X[3] - X[17])
+        failed += abs(index.query_pair(3, 17) / truth - 1) > eps
+    assert failed <= most_failures(SEEDS, delta)
+
+
+def neighbours_missed(K, delta, seed, spoil=1.0):
+    """Whether a certified search of a new index misses a neighbour of one query."""
+    rng = np.random.default_rng(seed)
+    centres = 6 * rng.normal(size=(40, 100))
+    X = np.repeat(centres, 10, axis=0) + rng.normal(size=(400, 100))
+    index = MetricMaintenance(None, X, m=12, L=3, delta=delta, seed=seed)
+    if spoil != 1:
+        certificate = index._certificate
+        index._certificate = lambda K: (1, spoil * certificate(K)[1])
+    index._find_exactly = pytest.fail  # the bounds, not brute force, are on trial
+    q = X[0] + rng.normal(size=100)
+    truth = np.linalg.norm(X - q, axis=1)
+    return set(index.kneighbors(q, K)[1][0]) != set(np.argsort(truth)[:K])
+
+
+@pytest.mark.parametrize(("K", "delta"), [(1, 0.3), (5, 0.3), (5, 0.05)])
+def test_certified_neighbours_are_missed_no_more_often_than_promised(K, delta):
+    missed = [neighbours_missed(K, delta, seed) for seed in range(SEEDS)]
+    assert sum(missed) <= most_failures(SEEDS, delta)
+
+
+def test_bounds_that_are_too_high_would_be_noticed():
+    missed = [neighbours_missed(5, 0.05, seed, spoil=3.0) for seed in range(SEEDS)]
+    assert sum(missed) > most_failures(SEEDS, 0.05)
+
+
+def chi_squared(draws, weights):
+    """Pearson's statistic of draws against probabilities ∝ weights, and its limit."""
+    expected = len(draws) * weights / weights.sum()
+    assert expected.min() > 5, "the χ² approximation needs five expected in every cell"
+    observed = np.bincount(draws, minlength=len(weights))
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    return statistic, stats.chi2.isf(RARE, len(weights) - 1)
+
+
+@pytest.fixture
+def updated_index():
+    """An index on heavy-tailed data after a mix of updates, and its oracle."""
+    rng = np.random.default_rng(5)
+    X, U = rng.standard_t(2, size=(300, 8)), rng.normal(size=(12, 8))
+    index, oracle = MetricMaintenance(U, X, m=4, L=3, seed=0), Oracle(U, X)
+    index.sample_exact(X[0])
+    steps = [
+        ("update_low_rank", rng.normal(size=(12, 2)), rng.normal(size=(8, 2))),
+        ("remove", rng.permutation(300)[:150]),
+        ("append", rng.standard_t(2, size=(40, 8))),
+        ("update_u", rng.normal(size=(2, 8)), [3, 7]),
+        ("update_x", rng.standard_t(2, size=(5, 8)), [0, 9, 100, 150, 189]),
+    ]
+    for name, *arguments in steps:
+        getattr(index, name)(*arguments)
+        getattr(oracle, name)(*arguments)
+    return index, oracle
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_draws_are_proportional_to_distance_after_updates(updated_index, power):
+    index, oracle = updated_index
+    q = np.random.default_rng(1).normal(size=(2, 8)) * 20
+    for row, draws in enumerate(index.sample_exact(q, 60_000, power, 0)):
+        weights = oracle.query_all(q)[row] ** power
+        statistic, limit = chi_squared(draws, weights)
+        assert statistic <= limit
+        wrong, limit = chi_squared(draws, oracle.query_all(q)[row] ** (3 - power))
+        assert wrong > limit, "the other power must be told apart"
+
+
+def test_every_sketch_is_chosen_equally_often():
+    rng = np.random.default_rng(0)
+    index = MetricMaintenance(None, rng.normal(size=(50, 6)), m=2, L=7, R=3, seed=0)
+    picks = index._picks(rng.normal(size=(5000, 6)), 3)
+    assert all(len(set(row)) == 3 for row in picks)
+    for column in picks.T:
+        statistic, limit = chi_squared(column, np.ones(7))
+        assert statistic <= limit

@@ -1,0 +1,130 @@
+import numpy as np
+import pytest
+
+from skmahal._core.tiles import row_squares
+from skmahal._core.tree import DistanceTree
+
+K = 4
+
+
+class Planted:
+    """A tree over rows that are kept beside it, changed alike."""
+
+    def __init__(self, n, bucket, rng):
+        self.rng, self.rows = rng, rng.normal(size=(n, K))
+        self.tree = DistanceTree(bucket)
+        step = 3 * bucket
+        blocks = (
+            (slice(a, a + step), self.rows[a : a + step]) for a in range(0, n, step)
+        )
+        self.tree.build(blocks, row_squares(self.rows), K)
+
+    def append(self, count):
+        new = self.rng.normal(size=(count, K))
+        self.tree.append(new)
+        self.rows = np.vstack([self.rows, new])
+
+    def assign(self, count):
+        i = self.rng.permutation(len(self.rows))[:count]
+        new = self.rng.normal(size=(len(i), K))
+        self.tree.assign(i, self.rows[i], new)
+        self.rows[i] = new
+
+    def remove(self, count):
+        i = np.sort(self.rng.permutation(len(self.rows))[:count])
+        self.tree.remove(i, self.rows[i])
+        self.rows = np.delete(self.rows, i, axis=0)
+
+    def move(self, rank):
+        W, T = (
+            self.rng.normal(size=(K, rank)),
+            self.rng.normal(size=(len(self.rows), rank)),
+        )
+        self.rows = self.rows + T @ W.T
+        self.tree.move(W, T, row_squares(self.rows))
+
+    def squares(self, q, start, stop):
+        return row_squares(self.rows[start:stop] - q)
+
+    def check(self):
+        self.tree.check(self.rows, row_squares(self.rows), 1e-9)
+        Q = self.rng.normal(size=(2, K))
+        n = len(self.rows)
+        for start, stop in [(0, n), *np.sort(self.rng.integers(0, n + 1, (8, 2)))]:
+            found = self.tree.squared_sums(
+                Q,
+                start,
+                stop,
+                lambda a, b: np.stack([self.squares(q, a, b) for q in Q]),
+            )
+            exact = [self.squares(q, start, stop).sum() for q in Q]
+            np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("bucket", [1, 2, 7, 128])
+@pytest.mark.parametrize("n", [1, 5, 300])
+def test_sums_follow_any_change_without_a_rebuild(n, bucket, monkeypatch):
+    planted = Planted(n, bucket, np.random.default_rng(n + bucket))
+    monkeypatch.setattr(DistanceTree, "build", pytest.fail)
+    for count in (1, 3, 40, 200):
+        planted.append(count)
+        planted.check()
+        planted.move(2)
+        planted.assign(min(count, len(planted.rows)))
+        planted.check()
+        planted.remove(len(planted.rows) - 1 if count == 200 else count)
+        planted.check()
+
+
+def test_removals_do_not_leave_a_trail_of_empty_or_tiny_buckets():
+    planted = Planted(2000, 16, np.random.default_rng(0))
+    while len(planted.rows) > 40:
+        planted.remove(len(planted.rows) // 2)
+        planted.check()
+    assert len(planted.tree.counts) <= 4 * len(planted.rows) / 16 + 1
+
+
+def draw(planted, q, size, power=1):
+    return planted.tree.sample(
+        q[np.newaxis],
+        size,
+        power,
+        np.random.default_rng(0),
+        lambda query, start, stop: planted.squares(q, start, stop),
+    )[0]
+
+
+def test_all_distances_zero_gives_uniform_draws():
+    planted = Planted(30, 8, np.random.default_rng(0))
+    planted.remove(29)
+    planted.rows[:] = 2.0
+    planted.tree.build(
+        iter([(slice(0, 1), planted.rows)]), row_squares(planted.rows), K
+    )
+    for _ in range(3):
+        planted.tree.append(planted.rows[:1])
+        planted.rows = np.vstack([planted.rows, planted.rows[:1]])
+    assert set(draw(planted, np.full(K, 2.0), 100)) == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_point_at_distance_zero_is_never_drawn(power):
+    planted = Planted(20, 4, np.random.default_rng(0))
+    assert 7 not in draw(planted, planted.rows[7], 2000, power)
+
+
+def test_one_point_that_dwarfs_all_others_is_still_drawn_in_proportion():
+    planted = Planted(3000, 16, np.random.default_rng(0))
+    planted.rows *= 1e-6
+    planted.rows[1234] = 1e6
+    planted.tree.build(
+        ((slice(a, a + 16), planted.rows[a : a + 16]) for a in range(0, 3000, 16)),
+        row_squares(planted.rows),
+        K,
+    )
+    q = np.full(K, 1e3)
+    draws = draw(planted, q, 4000)
+    distances = np.sqrt(planted.squares(q, 0, 3000))
+    p = distances[1234] / distances.sum()
+    deviation = np.sqrt(4000 * p * (1 - p))
+    assert abs((draws == 1234).sum() - 4000 * p) <= 5 * deviation

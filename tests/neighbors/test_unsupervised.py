@@ -1,0 +1,1090 @@
+"""What SketchedMahalanobisNeighbors answers is what brute force answers."""
+
+import io
+import pickle
+import tracemalloc
+
+import joblib
+import numpy as np
+import pandas as pd
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse, stats
+from sklearn import config_context
+from sklearn.base import BaseEstimator, clone
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
+from sklearn.neighbors import NearestNeighbors, NeighborhoodComponentsAnalysis
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+from skmahal import SketchedMahalanobisNeighbors
+from skmahal._core.maintenance import MetricMaintenance
+
+from .cases import (
+    CLUSTERS,
+    EXACT,
+    K_ROWS,
+    KINDS,
+    LED,
+    PER_CLUSTER,
+    SKETCHED,
+    D,
+    Kind,
+    assert_exact_neighbours,
+    clustered,
+    labels,
+    normal,
+    oracle_of,
+    some_metric,
+    tolerance_of,
+)
+
+N = CLUSTERS * PER_CLUSTER
+QUERIES = clustered(seed=1)[::16]
+
+any_kind = pytest.mark.parametrize("kind", KINDS, ids=str)
+dense_float64 = [kind for kind in KINDS if kind.storage == "dense"]
+dense_float64 = [kind for kind in dense_float64 if kind.dtype == np.float64]
+any_engine = pytest.mark.parametrize("kind", dense_float64, ids=str)
+
+# An index whose distances are estimates that keep a promise, and its many features.
+PROMISING = {"eps": 0.5, "delta": 1e-9, "L": 5, "lead": 0, "random_state": 0}
+WIDE = 400
+
+
+class Metric(BaseEstimator):
+    """A learner that has learnt what it is told."""
+
+    def __init__(self, components=None):
+        self.components = components
+
+    def fit(self, X, y=None):
+        self.components_ = self.components
+        return self
+
+
+def brute(index, **params):
+    """scikit-learn's brute force under the metric of `index`, in float64."""
+    oracle = oracle_of(index)
+    return NearestNeighbors(algorithm="brute", **params).fit(oracle.X @ oracle.U.T)
+
+
+def under(index, Q):
+    return np.asarray(Q, dtype=np.float64) @ index.components_.T.astype(np.float64)
+
+
+def in_type(kind, X):
+    """X as the index holds it, in float64."""
+    return np.asarray(X, dtype=kind.dtype).astype(np.float64)
+
+
+def estimating(n=200, d=WIDE, **params):
+    """An index whose `distances` are estimates."""
+    estimator = SketchedMahalanobisNeighbors(**{**PROMISING, **params})
+    index = estimator.fit(normal(n, d, seed=5))
+    assert index.engine_ == "sketched"
+    assert index.m_ * index.R_ + index.lead_ < d
+    return index
+
+
+def answers(index, Q=QUERIES):
+    """Everything an index says about some queries."""
+    found = index.radius_neighbors(Q, 4.0)
+    return [
+        *index.kneighbors(Q),
+        *index.kneighbors(),
+        np.concatenate(found[0]),
+        np.concatenate(found[1]),
+        index.distances(Q),
+        index.pair_distances(np.arange(20), np.arange(20, 40)),
+        index.sum_distances(Q, 5, 99),
+        index.sum_distances(Q, 5, 99, power=1),
+        index.sample(Q, 7, random_state=3),
+        index.score(Q),
+        index.audit(random_state=0).p_value,
+        index.components_,
+    ]
+
+
+def assert_same_answers(one, other, Q=QUERIES):
+    for a, b in zip(answers(one, Q), answers(other, Q), strict=True):
+        assert_array_equal(a, b)
+
+
+# --- fit: metrics, storage, types ---------------------------------------------------
+
+
+@any_kind
+def test_neighbours_are_exact_under_the_euclidean_metric(kind):
+    index = kind.fit(clustered())
+    assert_array_equal(index.components_, np.eye(D))
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+
+
+@any_kind
+def test_neighbours_are_exact_under_an_array_metric(kind):
+    U = some_metric()
+    index = kind.fit(clustered(), metric_learner=U)
+    assert_array_equal(index.components_, U.astype(kind.dtype))
+    assert index.metric_learner_ is None
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+
+
+@any_engine
+@pytest.mark.parametrize(
+    "learner",
+    [PCA(20), NeighborhoodComponentsAnalysis(20, max_iter=2, random_state=0)],
+    ids=["PCA", "NCA"],
+)
+def test_neighbours_are_exact_under_a_learned_metric(kind, learner):
+    X, y = clustered(), labels()
+    index = kind.fit(X, y, metric_learner=learner)
+    assert_array_equal(index.components_, clone(learner).fit(X, y).components_)
+    assert index.metric_learner_ is not learner
+    assert not hasattr(learner, "components_")
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+
+
+@any_kind
+def test_a_frozen_learner_is_used_as_it_is(kind):
+    learner = PCA(20).fit(clustered(seed=8))
+    index = kind.fit(clustered(), metric_learner=FrozenEstimator(learner))
+    assert_array_equal(index.components_, learner.components_.astype(kind.dtype))
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+
+
+def test_sketches_decide_without_brute_force_where_points_stand_apart(monkeypatch):
+    index = Kind("sketched", "dense", np.float64, SKETCHED).fit(clustered())
+    monkeypatch.delattr(MetricMaintenance, "_find_exactly", raising=False)
+    monkeypatch.setattr(MetricMaintenance, "_find_exactly", None)
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, np.float64)
+
+
+@any_kind
+@pytest.mark.parametrize("form", [sparse.csr_matrix, sparse.csc_matrix, np.asfortranarray])
+def test_queries_come_in_any_form(kind, form):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    Q = in_type(kind, QUERIES)
+    distances, indices = index.kneighbors(form(Q))
+    assert_array_equal(indices, index.kneighbors(Q)[1])
+    assert_allclose(distances, index.kneighbors(Q)[0])
+    assert_allclose(index.distances(form(Q)), index.distances(Q))
+    assert_allclose(index.sum_distances(form(Q)), index.sum_distances(Q))
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_answers_have_the_type_of_the_points(dtype):
+    index = SketchedMahalanobisNeighbors(**SKETCHED).fit(clustered().astype(dtype))
+    distances, indices = index.kneighbors(QUERIES)
+    assert distances.dtype == index.distances(QUERIES).dtype == dtype
+    assert index.pair_distances([0], [1]).dtype == index.components_.dtype == dtype
+    assert indices.dtype == np.intp
+    assert index.radius_neighbors(QUERIES)[0][0].dtype == dtype
+
+
+def test_integers_and_lists_become_float64():
+    X = [[0, 0], [3, 4], [6, 8]]
+    index = SketchedMahalanobisNeighbors(2).fit(X)
+    distances, indices = index.kneighbors([[3, 4]])
+    assert_array_equal(indices, [[1, 0]])
+    assert_array_equal(distances, [[0.0, 5.0]])
+    assert distances.dtype == np.float64
+
+
+def test_the_points_are_copied():
+    X, U = clustered(), some_metric()
+    index = SketchedMahalanobisNeighbors(metric_learner=U, **SKETCHED).fit(X)
+    before = index.kneighbors(QUERIES)[0]
+    X[:], U[:] = 0, 0
+    index.components_[:] = 0
+    assert_array_equal(index.kneighbors(QUERIES)[0], before)
+
+
+# --- changes of points and metric ---------------------------------------------------
+
+
+@any_kind
+def test_partial_fit_starts_an_index(kind):
+    X = kind.store(clustered())
+    index = SketchedMahalanobisNeighbors(**kind.params)
+    assert index.partial_fit(X) is index
+    assert index.engine_ == kind.engine
+    assert_same_answers(index, kind.fit(clustered()))
+
+
+@any_kind
+def test_partial_fit_appends_points(kind):
+    X = clustered()
+    index = kind.fit(X[:100], metric_learner=some_metric())
+    index.kneighbors(QUERIES)
+    for part in (X[100:101], X[101:180], X[180:]):
+        assert index.partial_fit(kind.store(part)) is index
+    assert index.n_samples_fit_ == N
+    whole = kind.fit(X, metric_learner=some_metric())
+    assert_array_equal(oracle_of(index).X, oracle_of(whole).X)
+    assert_exact_neighbours(index, oracle_of(whole), QUERIES, kind.dtype)
+
+
+def test_partial_fit_does_not_learn_the_metric_again():
+    index = SketchedMahalanobisNeighbors(metric_learner=PCA(3)).fit(clustered())
+    before = index.components_
+    index.partial_fit(100 * normal(50, D))
+    assert_array_equal(index.components_, before)
+
+
+@any_kind
+def test_update_points_replaces_points(kind):
+    X, new = clustered(), clustered(seed=4)[:3]
+    index = kind.fit(X, metric_learner=some_metric())
+    index.kneighbors(QUERIES)
+    assert index.update_points([7, 0, -1], kind.store(new)) is index
+    index.update_points(50, new[:1])
+    X[[7, 0, -1]], X[50] = new, new[0]
+    assert_array_equal(oracle_of(index).X, in_type(kind, X))
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+
+
+@any_kind
+def test_remove_points_deletes_as_numpy_does(kind):
+    X, gone = clustered(), [3, 100, -1, 3, 17]
+    index = kind.fit(X, metric_learner=some_metric())
+    index.kneighbors(QUERIES)
+    assert index.remove_points(gone) is index
+    index.remove_points(0)
+    left = np.delete(np.delete(X, gone, axis=0), 0, axis=0)
+    assert index.n_samples_fit_ == len(left)
+    assert_array_equal(oracle_of(index).X, in_type(kind, left))
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+
+
+def test_removing_nothing_changes_nothing():
+    index = SketchedMahalanobisNeighbors().fit(clustered())
+    assert index.remove_points([]).n_samples_fit_ == N
+
+
+def routes(U, new, rows, W, V):
+    """Ways to say that U becomes `new`, where `rows` differ by ``W Vᵀ``."""
+    return {
+        "array": ((new,), {}),
+        "list": ((new.tolist(),), {}),
+        "learner": ((Metric(new).fit(None),), {}),
+        "rows": ((new[rows],), {"rows": rows}),
+        "rows additive": ((new[rows] - U[rows],), {"rows": rows, "additive": True}),
+        "low rank": ((), {"low_rank": (W, V)}),
+        "every row": ((new,), {"rows": np.arange(len(U))}),
+    }
+
+
+@any_kind
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+def test_the_route_of_an_update_does_not_change_the_answer(kind, warm):
+    U, rows = some_metric(), [2, 11, 5]
+    V = normal(D, 3, seed=3)
+    W = np.zeros((K_ROWS, 3))
+    W[rows] = normal(3, 3, seed=4)
+    new = U + W @ V.T
+    fresh = kind.fit(clustered(), metric_learner=new)
+    for name, (args, kwargs) in routes(U, new, rows, W, V).items():
+        index = kind.fit(clustered(), metric_learner=U)
+        if warm:
+            answers(index)
+        assert index.update_metric(*args, **kwargs) is index
+        rtol = 1e-5 if kind.dtype == np.float32 else 1e-13
+        assert_allclose(index.components_, fresh.components_, rtol, atol=rtol)
+        assert_exact_neighbours(index, oracle_of(fresh), QUERIES, kind.dtype)
+        assert_array_equal(index.kneighbors(QUERIES)[1], fresh.kneighbors(QUERIES)[1])
+        assert_allclose(
+            index.sum_distances(QUERIES), fresh.sum_distances(QUERIES), 10 * rtol
+        ), name
+
+
+@any_kind
+@pytest.mark.parametrize("rank", [1, 2, K_ROWS])
+def test_a_new_metric_gives_the_estimates_of_a_fresh_fit(kind, rank):
+    """Without leading directions even the estimates of distances are the same."""
+    U = some_metric()
+    new = U + normal(K_ROWS, rank, seed=3) @ normal(rank, D, seed=4) / D
+    index = kind.fit(clustered(), metric_learner=U, lead=0)
+    index.distances(QUERIES)
+    index.update_metric(new)
+    fresh = kind.fit(clustered(), metric_learner=new, lead=0)
+    atol = tolerance_of(oracle_of(fresh), kind.dtype)
+    expected = fresh.distances(QUERIES)
+    rtol = 1e-3 if kind.dtype == np.float32 else 1e-7
+    assert_allclose(index.distances(QUERIES), expected, rtol=rtol, atol=atol)
+    if kind.engine == "sketched":
+        assert not np.allclose(expected, oracle_of(fresh).query_all(QUERIES), rtol=1e-2)
+
+
+@any_kind
+@pytest.mark.parametrize("k", [1, 15, 40])
+def test_a_metric_may_change_its_number_of_rows(kind, k):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    index.kneighbors(QUERIES)
+    new = some_metric(k=k, seed=1)
+    assert index.update_metric(new) is index
+    assert_array_equal(index.components_, new.astype(kind.dtype))
+    assert index.engine_ == ("exact" if k == 1 else kind.engine)
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+    index.update_metric(some_metric())
+    fresh = kind.fit(clustered(), metric_learner=some_metric())
+    assert index.engine_ == fresh.engine_
+    assert_exact_neighbours(index, oracle_of(fresh), QUERIES, kind.dtype)
+
+
+@any_kind
+def test_the_euclidean_metric_can_be_changed(kind):
+    index = kind.fit(clustered())
+    index.kneighbors(QUERIES)
+    w, v = normal(D, 1, seed=3), normal(D, 1, seed=4) / D
+    index.update_metric(low_rank=(w, v))
+    assert_allclose(index.components_, np.eye(D) + w @ v.T, atol=1e-6)
+    assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
+
+
+def random_step(rng, oracle):
+    """A change: the estimator's method, its arguments, and what it does to arrays."""
+    n, (k, d) = len(oracle.X), oracle.U.shape
+    some = rng.permutation(n)[: rng.integers(1, 9)]
+    rows = rng.permutation(k)[: rng.integers(1, 4)]
+    new = clustered(seed=int(rng.integers(1000)))[: rng.integers(1, 30)]
+    values = rng.normal(size=(len(rows), d)) / np.sqrt(d)
+    W, V = rng.normal(size=(k, 2)) / k, rng.normal(size=(d, 2))
+    U = rng.normal(size=(rng.integers(12, 40), d)) / np.sqrt(d)
+    changed = oracle.U.copy()
+    changed[rows] = values
+    added = oracle.U.copy()
+    added[rows] += values
+    replaced = oracle.X.copy()
+    replaced[some] = clustered(seed=77)[some % N]
+    steps = [
+        ("partial_fit", (new,), {}, oracle.U, np.vstack([oracle.X, new])),
+        ("update_points", (some, replaced[some]), {}, oracle.U, replaced),
+        ("remove_points", (some,), {}, oracle.U, np.delete(oracle.X, some, axis=0)),
+        ("update_metric", (values,), {"rows": rows}, changed, oracle.X),
+        ("update_metric", (values,), {"rows": rows, "additive": True}, added, oracle.X),
+        ("update_metric", (), {"low_rank": (W, V)}, oracle.U + W @ V.T, oracle.X),
+        ("update_metric", (U,), {}, U, oracle.X),
+        ("update_metric", (Metric(changed).fit(None),), {}, changed, oracle.X),
+        ("refresh_sketches", (), {}, oracle.U, oracle.X),
+    ]
+    return steps[rng.integers(len(steps))]
+
+
+@any_kind
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_after_any_sequence_answers_are_those_of_a_fresh_fit(kind, seed):
+    rng = np.random.default_rng(seed)
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    for step in range(25):
+        oracle = oracle_of(index)
+        method, args, kwargs, U, X = random_step(rng, oracle)
+        getattr(index, method)(*args, **kwargs)
+        after = oracle_of(index)
+        rtol = 1e-5 if kind.dtype == np.float32 else 1e-13
+        assert_allclose(after.U, U, rtol=rtol, atol=rtol)
+        assert_array_equal(after.X, in_type(kind, X))
+        if step % 3 == 2:
+            assert_exact_neighbours(index, after, QUERIES, kind.dtype)
+            index.sample(QUERIES, 1)
+    fresh = kind.fit(after.X, metric_learner=after.U)
+    assert index.engine_ == fresh.engine_
+    assert_array_equal(index.kneighbors(QUERIES)[1], fresh.kneighbors(QUERIES)[1])
+    truth = after.query_all(QUERIES) ** 2
+    rtol = 1e-3 if kind.dtype == np.float32 else 1e-9
+    assert_allclose(index.sum_distances(QUERIES), truth.sum(axis=1), rtol)
+
+
+# --- kneighbors ---------------------------------------------------------------------
+
+
+@any_engine
+@pytest.mark.parametrize("n_neighbors", [1, 4, N - 1])
+def test_kneighbors_agrees_with_scikit_learn(kind, n_neighbors):
+    index = kind.fit(clustered(), metric_learner=some_metric(), n_neighbors=n_neighbors)
+    peer = brute(index, n_neighbors=n_neighbors)
+    for ours, theirs in [
+        (index.kneighbors(QUERIES), peer.kneighbors(under(index, QUERIES))),
+        (index.kneighbors(), peer.kneighbors()),
+    ]:
+        assert_allclose(ours[0], theirs[0], atol=1e-9)
+        assert_array_equal(ours[1], theirs[1])
+
+
+@any_kind
+def test_all_points_may_be_asked_for(kind):
+    index = kind.fit(clustered())
+    _, indices = index.kneighbors(QUERIES, N)
+    assert_array_equal(np.sort(indices), np.tile(np.arange(N), (len(QUERIES), 1)))
+    _, indices = index.kneighbors(n_neighbors=N - 1)
+    others = [np.delete(np.arange(N), i) for i in range(N)]
+    assert_array_equal(np.sort(indices), others)
+
+
+@any_kind
+def test_the_points_themselves_are_asked_without_themselves(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    oracle = oracle_of(index)
+    distances, indices = index.kneighbors(n_neighbors=4)
+    truth = oracle.query_all(oracle.X)
+    np.fill_diagonal(truth, np.inf)
+    atol = tolerance_of(oracle, kind.dtype)
+    assert_allclose(distances, np.sort(truth)[:, :4], atol=atol)
+    assert_allclose(distances, np.take_along_axis(truth, indices, 1), atol=atol)
+
+
+@any_kind
+def test_duplicates_are_neighbours_of_each_other(kind):
+    X = clustered()
+    X[40:48] = X[3]
+    index = kind.fit(X, metric_learner=some_metric())
+    distances, indices = index.kneighbors(n_neighbors=3)
+    same = [3, *range(40, 48)]
+    assert (distances[same] == 0).all()
+    for point in same:
+        assert set(indices[point]) <= set(same) - {point}
+        assert len(set(indices[point])) == 3
+    assert_array_equal(index.kneighbors(X[[3]], 9, return_distance=False), [same])
+
+
+@any_engine
+def test_n_neighbors_and_return_distance(kind):
+    index = kind.fit(clustered(), n_neighbors=3)
+    distances, indices = index.kneighbors(QUERIES, 7)
+    assert distances.shape == (len(QUERIES), 7)
+    assert_array_equal(index.kneighbors(QUERIES, 7, return_distance=False), indices)
+    assert_array_equal(index.kneighbors(QUERIES)[1], indices[:, :3])
+    assert_array_equal(index.set_params(n_neighbors=5).kneighbors(QUERIES)[1].shape[1], 5)
+
+
+@any_engine
+@pytest.mark.parametrize("mode", ["connectivity", "distance"])
+@pytest.mark.parametrize("own", [False, True], ids=["queries", "points"])
+def test_kneighbors_graph_agrees_with_scikit_learn(kind, mode, own):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    ours = index.kneighbors_graph(None if own else QUERIES, 4, mode)
+    Q = None if own else under(index, QUERIES)
+    theirs = brute(index).kneighbors_graph(Q, 4, mode)
+    assert ours.format == "csr"
+    assert ours.shape == theirs.shape
+    assert ours.nnz == theirs.nnz
+    assert_allclose(ours.toarray(), theirs.toarray(), atol=1e-9)
+
+
+def test_a_budget_of_candidates_trades_recall_for_time():
+    X, Q = normal(400, 64, seed=1), normal(50, 64, seed=2)
+    params = {**SKETCHED, "m": 4}
+    exact = SketchedMahalanobisNeighbors(10, **params).fit(X)
+    distances = oracle_of(exact).query_all(Q)
+    truth = exact.kneighbors(Q, return_distance=False)
+    recalls = []
+    for budget in (10, 30, 100, 250, 400, 1000):
+        index = clone(exact).set_params(n_candidates=budget).fit(X)
+        assert index.engine_ == "sketched"
+        found, indices = index.kneighbors(Q)
+        named = np.take_along_axis(distances, indices, axis=1)
+        assert_allclose(found, named, rtol=1e-12)
+        assert (np.diff(found) >= 0).all()
+        hits = [np.isin(*pair).mean() for pair in zip(indices, truth, strict=True)]
+        recalls.append(np.mean(hits))
+    # More candidates are a superset, so that no query may lose by them.
+    assert (np.diff(recalls) >= 0).all()
+    assert recalls[0] < 0.8
+    assert recalls[-1] == recalls[-2] == 1
+
+
+def test_a_budget_counts_other_points_than_the_query():
+    X = clustered()
+    index = SketchedMahalanobisNeighbors(4, n_candidates=4, **SKETCHED).fit(X)
+    distances, indices = index.kneighbors()
+    assert distances.shape == (N, 4)
+    assert (indices != np.arange(N)[:, np.newaxis]).all()
+    assert_allclose(
+        distances,
+        np.take_along_axis(oracle_of(index).query_all(X), indices, axis=1),
+        rtol=1e-12,
+    )
+
+
+# --- radius_neighbors ---------------------------------------------------------------
+
+
+def as_sets(found):
+    return [set(indices.tolist()) for indices in found]
+
+
+@any_engine
+@pytest.mark.parametrize("radius", [0.0, 2.0, 4.5, 30.0, 1e3, np.inf])
+def test_radius_neighbors_agrees_with_scikit_learn(kind, radius):
+    index = kind.fit(clustered(), metric_learner=some_metric(), radius=radius)
+    peer = brute(index)
+    for ours, theirs in [
+        (index.radius_neighbors(QUERIES), peer.radius_neighbors(under(index, QUERIES), radius)),
+        (index.radius_neighbors(), peer.radius_neighbors(None, radius)),
+        (index.radius_neighbors(QUERIES, radius), peer.radius_neighbors(under(index, QUERIES), radius)),
+    ]:
+        assert ours[0].dtype == ours[1].dtype == object
+        assert as_sets(ours[1]) == as_sets(theirs[1])
+        for row in range(len(ours[0])):
+            order = np.argsort(theirs[1][row])
+            assert_array_equal(ours[1][row], theirs[1][row][order])
+            assert_allclose(ours[0][row], theirs[0][row][order], atol=1e-9)
+
+
+@any_kind
+def test_radius_neighbors_misses_nobody(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    oracle = oracle_of(index)
+    truth, atol = oracle.query_all(in_type(kind, QUERIES)), tolerance_of(oracle, kind.dtype)
+    for radius in (2.0, 4.0, 20.0):
+        distances, indices = index.radius_neighbors(QUERIES, radius)
+        for row, found in enumerate(indices):
+            assert set(np.flatnonzero(truth[row] < radius - atol)) <= set(found)
+            assert (truth[row, found] <= radius + atol).all()
+            assert_allclose(distances[row], truth[row, found], rtol=0, atol=atol)
+
+
+@any_engine
+def test_sorted_results_are_ordered_by_distance(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric(), radius=25.0)
+    by_index = index.radius_neighbors(QUERIES, return_distance=False)
+    distances, indices = index.radius_neighbors(QUERIES, sort_results=True)
+    assert max(len(found) for found in indices) > PER_CLUSTER
+    for row, found in enumerate(indices):
+        assert (np.diff(distances[row]) >= 0).all()
+        assert_array_equal(np.sort(found), by_index[row])
+    graph = index.radius_neighbors_graph(QUERIES, mode="distance", sort_results=True)
+    assert_array_equal(graph.indices, np.concatenate(indices))
+    assert_array_equal(graph.data, np.concatenate(distances))
+
+
+@any_engine
+@pytest.mark.parametrize("mode", ["connectivity", "distance"])
+@pytest.mark.parametrize("own", [False, True], ids=["queries", "points"])
+def test_radius_neighbors_graph_agrees_with_scikit_learn(kind, mode, own):
+    index = kind.fit(clustered(), metric_learner=some_metric(), radius=4.0)
+    ours = index.radius_neighbors_graph(None if own else QUERIES, mode=mode)
+    Q = None if own else under(index, QUERIES)
+    theirs = brute(index).radius_neighbors_graph(Q, 4.0, mode)
+    assert ours.format == "csr"
+    assert ours.shape == theirs.shape
+    assert_allclose(ours.toarray(), theirs.toarray(), atol=1e-9)
+
+
+def test_radius_neighbors_finds_the_points_of_equal_number_and_none():
+    index = SketchedMahalanobisNeighbors().fit([[0.0], [1.0], [10.0]])
+    distances, indices = index.radius_neighbors([[0.0], [1.0], [0.5]], 1.0)
+    assert [found.tolist() for found in indices] == [[0, 1], [0, 1], [0, 1]]
+    assert distances.shape == indices.shape == (3,)
+    assert [len(found) for found in index.radius_neighbors([[5.0]], 1.0)[1]] == [0]
+    assert index.radius_neighbors_graph([[5.0]], 1.0).nnz == 0
+
+
+# --- estimated distances ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sketch", ["gaussian", "rademacher"])
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_distances_keep_the_promise(sketch, storage, dtype):
+    X = normal(200, WIDE, seed=5).astype(dtype)
+    X = sparse.csr_matrix(X) if storage == "csr" else X
+    index = SketchedMahalanobisNeighbors(sketch=sketch, **PROMISING).fit(X)
+    assert index.engine_ == "sketched"
+    Q = normal(40, WIDE, seed=6).astype(dtype)
+    ratios = index.distances(Q) / oracle_of(index).query_all(Q)
+    assert ratios.shape == (40, 200)
+    assert np.abs(ratios - 1).max() <= index.eps
+    assert np.abs(ratios - 1).max() > 0.02  # estimates, not brute force
+    i, j = np.divmod(np.arange(0, 200 * 200, 37), 200)
+    i, j = i[i != j], j[i != j]
+    ratios = index.pair_distances(i, j) / oracle_of(index).query_pair(i, j)
+    assert np.abs(ratios - 1).max() <= index.eps
+    assert np.abs(ratios - 1).max() > 0.02
+
+
+def test_distances_keep_the_promise_while_metric_and_points_change():
+    index, rng = estimating(lead=5), np.random.default_rng(0)
+    for _ in range(5):
+        index.update_metric(low_rank=rng.normal(size=(2, WIDE, 1)) / 10)
+        index.partial_fit(rng.normal(size=(10, WIDE)))
+        index.update_points([3, 9], rng.normal(size=(2, WIDE)))
+        index.remove_points([0, 50])
+        Q = rng.normal(size=(10, WIDE))
+        ratios = index.distances(Q) / oracle_of(index).query_all(Q)
+        assert np.abs(ratios - 1).max() <= index.eps
+    assert index.n_samples_fit_ == 240
+
+
+@any_kind
+def test_distances_are_exact_where_estimates_would_cost_more(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric(), R=5)
+    assert index.m_ * index.R_ >= K_ROWS
+    oracle = oracle_of(index)
+    truth = oracle.query_all(in_type(kind, QUERIES))
+    rtol = 1e-3 if kind.dtype == np.float32 else 1e-7
+    assert_allclose(index.distances(QUERIES), truth, rtol)
+    i, j = np.arange(50), np.arange(150, 200)
+    assert_allclose(index.pair_distances(i, j), oracle.query_pair(i, j), rtol)
+    assert index.score(QUERIES) == pytest.approx(1, abs=rtol)
+
+
+@any_kind
+def test_pair_distances_broadcast(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    pairs = index.pair_distances([[0], [1], [2]], [10, 20])
+    assert pairs.shape == (3, 2)
+    assert np.ndim(index.pair_distances(1, 20)) == 0
+    assert index.pair_distances(1, 20) == pairs[1, 1]
+    assert index.pair_distances(20, 1) == pairs[1, 1]
+    assert index.pair_distances(1 - N, 20 - N) == pairs[1, 1]
+    assert index.pair_distances([], []).shape == (0,)
+
+
+@any_kind
+def test_an_indexed_point_is_at_distance_zero_exactly(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        X = oracle_of(index).X
+        distances, indices = index.kneighbors(X, 1)
+        assert (distances == 0).all()
+        assert_array_equal(indices[:, 0], np.arange(N))
+        assert (np.diag(index.distances(X)) == 0).all()
+        assert (index.pair_distances(np.arange(N), np.arange(N)) == 0).all()
+        found = index.radius_neighbors(X, 0.0)
+        assert [f.tolist() for f in found[1]] == [[i] for i in range(N)]
+        assert all((f == 0).all() for f in found[0])
+        index.update_metric(low_rank=(rng.normal(size=K_ROWS), rng.normal(size=D)))
+        index.update_points([5], clustered(seed=3)[[5]])
+
+
+# --- sampling and sums --------------------------------------------------------------
+
+
+@any_kind
+@pytest.mark.parametrize("power", [1, 2])
+def test_samples_are_proportional_to_distance(kind, power):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    draws = index.sample(QUERIES[:2], 20_000, power=power, random_state=0)
+    assert draws.shape == (2, 20_000)
+    weights = oracle_of(index).query_all(in_type(kind, QUERIES[:2])) ** power
+    for row in range(2):
+        # The sixteen groups as cells, so that each expects hundreds of draws.
+        counts = np.bincount(draws[row] // PER_CLUSTER, minlength=CLUSTERS)
+        mass = weights[row].reshape(CLUSTERS, -1).sum(axis=1)
+        mass, counts = mass[mass > 0.01 * mass.sum()], counts[mass > 0.01 * mass.sum()]
+        expected = mass / mass.sum() * counts.sum()
+        assert stats.chisquare(counts, expected).pvalue > 1e-6
+        within = np.bincount(draws[row] % PER_CLUSTER, minlength=PER_CLUSTER)
+        mass = weights[row].reshape(CLUSTERS, -1).sum(axis=0)
+        expected = mass / mass.sum() * within.sum()
+        assert stats.chisquare(within, expected).pvalue > 1e-6
+
+
+@any_engine
+def test_samples_are_fresh_unless_seeded(kind):
+    index = kind.fit(clustered())
+    one = index.sample(QUERIES, 40)
+    assert one.shape == (len(QUERIES), 40)
+    assert one.dtype == np.intp
+    assert (index.sample(QUERIES, 40) != one).any()
+    assert index.sample(QUERIES).shape == (len(QUERIES), 1)
+    seeded = index.sample(QUERIES, 40, random_state=1)
+    assert_array_equal(index.sample(QUERIES, 40, random_state=1), seeded)
+    assert (index.sample(QUERIES, 40, random_state=2) != seeded).any()
+    stream = np.random.RandomState(0)
+    one = index.sample(QUERIES, 40, random_state=stream)
+    assert (index.sample(QUERIES, 40, random_state=stream) != one).any()
+
+
+@any_engine
+def test_a_sample_never_is_the_query_itself(kind):
+    index = kind.fit(clustered())
+    for power in (1, 2):
+        draws = index.sample(clustered()[:5], 3000, power, random_state=0)
+        assert (draws != np.arange(5)[:, np.newaxis]).all()
+
+
+def test_samples_are_uniform_where_all_distances_are_zero():
+    index = SketchedMahalanobisNeighbors().fit(np.ones((4, 3)))
+    counts = np.bincount(index.sample(np.ones((1, 3)), 4000, random_state=0)[0])
+    assert stats.chisquare(counts).pvalue > 1e-6
+
+
+@any_kind
+@pytest.mark.parametrize("power", [1, 2])
+def test_sums_of_distances_are_exact(kind, power):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    powers = oracle_of(index).query_all(in_type(kind, QUERIES)) ** power
+    rtol = 1e-4 if kind.dtype == np.float32 else 1e-10
+    for start, stop in [(0, N), (0, 1), (3, 4), (7, 200), (128, N), (60, 60), (N, N)]:
+        sums = index.sum_distances(QUERIES, start, stop, power)
+        assert_allclose(sums, powers[:, start:stop].sum(axis=1), rtol)
+    assert_allclose(index.sum_distances(QUERIES, power=power), powers.sum(axis=1), rtol)
+    last = index.sum_distances(QUERIES, 5, power=power)
+    assert_allclose(last, powers[:, 5:].sum(axis=1), rtol)
+    squares = powers.sum(axis=1) if power == 2 else None
+    if squares is not None:
+        assert_allclose(index.sum_distances(QUERIES), squares, rtol)
+
+
+# --- accuracy -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sketch", ["gaussian", "rademacher", "countsketch", "srht"])
+def test_score_is_one_less_the_mean_relative_error(sketch):
+    index = estimating(sketch=sketch, m=16, R=3)
+    Q = normal(20, WIDE, seed=6)
+    truth = oracle_of(index).query_all(Q)
+    expected = 1 - np.mean(np.abs(index.distances(Q) - truth) / truth)
+    assert 0.5 < expected < 0.99
+    assert index.score(Q) == pytest.approx(expected, abs=1e-12)
+    assert index.score(Q, y=np.zeros(20)) == index.score(Q)
+
+
+def test_score_counts_a_zero_distance_as_exact():
+    index = estimating(m=16, R=3)
+    Q = oracle_of(index).X[:20]
+    truth = oracle_of(index).query_all(Q)
+    np.fill_diagonal(truth[:, :20], 1)
+    errors = np.abs(index.distances(Q) - truth) / truth
+    np.fill_diagonal(errors[:, :20], 0)
+    assert index.score(Q) == pytest.approx(1 - errors.mean(), abs=1e-12)
+
+
+@pytest.mark.parametrize("sketch", ["gaussian", "rademacher", "countsketch", "srht"])
+def test_audit_passes_an_index_that_keeps_its_promise(sketch):
+    index = estimating(sketch=sketch, m=16, R=3)
+    audit = index.audit(n_pairs=500, random_state=0)
+    assert audit.n_pairs == 500
+    assert audit.passed
+    assert audit.outside <= audit.promised + 5 * np.sqrt(audit.promised / 500)
+    assert 0.3 < audit.ratios[0.0] < 1 < audit.ratios[1.0] < 3
+    assert index.audit(500, random_state=0) == audit
+    assert index.audit(500) != audit
+    exact = SketchedMahalanobisNeighbors().fit(clustered()).audit()
+    assert exact.passed
+    assert exact.outside == 0
+
+
+def test_audit_fails_an_index_that_breaks_its_promise(monkeypatch):
+    index = estimating(m=32, R=3)
+    exact = index._engine.exact_pair
+    monkeypatch.setattr(index._engine, "query_pair", lambda i, j: 1.6 * exact(i, j))
+    audit = index.audit(n_pairs=100)
+    assert not audit.passed
+    assert audit.outside > 0.9
+
+
+@pytest.mark.parametrize("lead", [0, 7])
+def test_refreshing_changes_estimates_and_no_neighbours(lead):
+    index = estimating(lead=lead, n_neighbors=3, m=16)
+    Q = normal(10, WIDE, seed=6)
+    neighbours, estimates = index.kneighbors(Q), index.distances(Q)
+    assert index.refresh_sketches() is index
+    assert np.isclose(index.distances(Q), estimates, rtol=1e-4).mean() < 0.1
+    assert_array_equal(index.kneighbors(Q)[1], neighbours[1])
+    assert_allclose(index.kneighbors(Q)[0], neighbours[0], rtol=1e-12)
+    truth = oracle_of(index).query_all(Q)
+    assert np.abs(index.distances(Q) / truth - 1).mean() < 0.2
+
+
+def test_refreshing_an_exact_index_changes_nothing():
+    index = SketchedMahalanobisNeighbors(**EXACT).fit(clustered())
+    before = pickle.loads(pickle.dumps(index))
+    assert_same_answers(index.refresh_sketches(), before)
+
+
+# --- randomness, threads, memory ----------------------------------------------------
+
+
+@any_engine
+def test_an_integer_seed_gives_the_same_answers_on_every_run(kind):
+    one, other = (kind.fit(clustered(), random_state=7) for _ in range(2))
+    assert_same_answers(one, other)
+
+
+def test_seeds_determine_the_sketches():
+    Q = normal(10, WIDE, seed=6)
+    states = [0, 1, None, None, np.random.RandomState(0)]
+    estimates = [estimating(random_state=s, m=16).distances(Q) for s in states]
+    for i, one in enumerate(estimates):
+        for other in estimates[:i]:
+            # A seed and a RandomState of that seed are the same.
+            assert np.allclose(one, other) == (i == 4 and other is estimates[0])
+
+
+@any_engine
+def test_numpys_global_state_is_left_alone(kind):
+    np.random.seed(0)  # noqa: NPY002
+    before = np.random.get_state()  # noqa: NPY002
+    index = kind.fit(clustered(), random_state=None)
+    index.update_metric(some_metric(k=D))
+    index.refresh_sketches()
+    index.sample(QUERIES, 5)
+    index.audit()
+    answers(index)
+    after = np.random.get_state()  # noqa: NPY002
+    for one, other in zip(before, after, strict=True):
+        assert_array_equal(one, other)
+
+
+@any_kind
+@pytest.mark.parametrize("n_jobs", [2, 3, -1])
+def test_threads_give_the_answers_of_one(kind, n_jobs):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    alone = answers(index)
+    threaded = answers(index.set_params(n_jobs=n_jobs))
+    for one, other in zip(alone, threaded, strict=True):
+        if np.issubdtype(np.asarray(one).dtype, np.integer):
+            assert_array_equal(one, other)
+        else:
+            rtol = 1e-3 if kind.dtype == np.float32 else 1e-7
+            assert_allclose(one, other, rtol=rtol, atol=1e-9)
+
+
+@pytest.mark.parametrize("kind", [k for k in KINDS if k.storage == "dense"], ids=str)
+def test_threads_agree_while_arrays_catch_up(kind):
+    """Some queries read rows as the metric was, others bring them up to date."""
+    X = np.vstack([clustered(), 30 * normal(600, D, seed=2)])
+    Q = np.vstack([QUERIES, 30 * normal(300, D, seed=3)])
+    index = kind.fit(X, metric_learner=some_metric(), n_jobs=4)
+    rng = np.random.default_rng(0)
+    for _ in range(15):
+        index.kneighbors(Q)
+        index.update_metric(low_rank=rng.normal(size=(2, K_ROWS, 1)) / 5) if (
+            K_ROWS == D
+        ) else index.update_metric(
+            low_rank=(rng.normal(size=K_ROWS) / 5, rng.normal(size=D))
+        )
+        assert_exact_neighbours(index, oracle_of(index), Q, kind.dtype)
+
+
+@any_kind
+def test_answers_are_right_with_little_working_memory(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    expected = answers(index)
+    with config_context(working_memory=0.01):
+        got = answers(index)
+    for one, other in zip(expected, got, strict=True):
+        rtol = 1e-3 if kind.dtype == np.float32 else 1e-7
+        assert_allclose(one, other, rtol=rtol, atol=1e-9)
+
+
+@pytest.mark.parametrize("params", [EXACT, {**SKETCHED, "m": 1}], ids=["exact", "sketched"])
+def test_working_memory_is_respected(params):
+    X, Q = normal(40_000, 4), normal(40, 4, seed=1)
+    index = SketchedMahalanobisNeighbors(**params).fit(X)
+    index.kneighbors(Q[:1])
+
+    def peak(working_memory):
+        with config_context(working_memory=working_memory):
+            tracemalloc.start()
+            index.kneighbors(Q)
+            used = tracemalloc.get_traced_memory()[1]
+            tracemalloc.stop()
+        return used / 2**20
+
+    # All distances are 12 MiB, those of one query 0.3.
+    assert peak(8) < 8
+    assert peak(1024) > 12
+
+
+# --- numbers that are hard to hold --------------------------------------------------
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("params", [EXACT, SKETCHED, LED], ids=["exact", "sketched", "led"])
+@pytest.mark.parametrize("U", [None, some_metric()], ids=["euclidean", "array"])
+def test_neighbours_are_exact_far_from_the_origin(dtype, params, U):
+    X = clustered(offset=1e6, spread=10.0).astype(dtype)
+    Q = clustered(offset=1e6, spread=10.0, seed=1)[::16].astype(dtype)
+    index = SketchedMahalanobisNeighbors(metric_learner=U, **params).fit(X)
+    oracle = oracle_of(index)
+    truth = oracle.query_all(Q)
+    distances, indices = index.kneighbors(Q)
+    # Distances do not see the offset, so neither may their error.
+    atol = 8 * (1e-13 if dtype == np.float64 else 1e-5) * truth.max()
+    assert_allclose(distances, np.sort(truth)[:, :5], rtol=0, atol=atol)
+    assert_allclose(distances, np.take_along_axis(truth, indices, 1), rtol=0, atol=atol)
+    assert (index.kneighbors(X, 1)[0] == 0).all()
+    rtol = 1e-9 if dtype == np.float64 else 1e-3
+    assert_allclose(index.sum_distances(Q), (truth**2).sum(axis=1), rtol)
+
+
+@any_kind
+def test_constant_points_are_all_at_no_distance(kind):
+    index = kind.fit(np.full((50, D), 3.5))
+    assert (index.kneighbors()[0] == 0).all()
+    assert (index.distances(np.full((2, D), 3.5)) == 0).all()
+    assert index.score(np.full((2, D), 3.5)) == 1
+
+
+def test_one_point_is_enough():
+    index = SketchedMahalanobisNeighbors(1, **SKETCHED).fit(normal(1, D))
+    assert_array_equal(index.kneighbors(normal(3, D))[1], [[0], [0], [0]])
+    index.partial_fit(normal(4, D, seed=1)).remove_points([0, 1, 2])
+    assert_array_equal(index.kneighbors(normal(4, D, seed=1)[2:], 1)[1], [[0], [1]])
+
+
+# --- as a scikit-learn estimator ----------------------------------------------------
+
+
+@any_engine
+def test_fitted_attributes_are_in_accord(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    assert index.n_samples_fit_ == N
+    assert index.n_features_in_ == D
+    assert index.components_.shape == (K_ROWS, D)
+    assert index.L_ == index.L
+    assert index.lead_ == (kind.params.get("lead", 0) if index.engine_ != "exact" else 0)
+    if index.engine_ == "sketched":
+        assert (index.m_, index.R_) == (6, 1)
+        assert index.m_ * index.R_ + index.lead_ < K_ROWS
+    else:
+        assert index.m_ * 1 >= K_ROWS
+    assert not hasattr(index, "feature_names_in_")
+
+
+def test_fewer_votes_serve_fewer_points():
+    index = estimating(m=24, L=25, delta=0.01)
+    before = index.R_
+    assert before % 2 == 1
+    index.partial_fit(normal(20_000, WIDE, seed=1)[:1].repeat(20_000, axis=0))
+    assert index.R_ > before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "components_",
+        "m_",
+        "L_",
+        "R_",
+        "lead_",
+        "engine_",
+        "metric_learner_",
+        "n_samples_fit_",
+        "n_features_in_",
+        "feature_names_in_",
+    ],
+)
+def test_there_are_no_fitted_attributes_before_fit(name):
+    assert not hasattr(SketchedMahalanobisNeighbors(), name)
+
+
+@any_engine
+def test_parameters_count_from_the_next_fit(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    expected = answers(index)
+    fitted = index.m_, index.L_, index.R_, index.lead_, index.engine_
+    other = {"m": 3, "L": 9, "R": 7, "eps": 0.9, "delta": 0.5, "lead": 2}
+    index.set_params(**other, sketch="srht", random_state=5)
+    assert (index.m_, index.L_, index.R_, index.lead_, index.engine_) == fitted
+    for one, two in zip(expected, answers(index), strict=True):
+        assert_array_equal(one, two)
+    index.fit(clustered())
+    assert (index.m_, index.L_, index.R_, index.lead_) == (3, 9, 7, 2)
+    assert_exact_neighbours(
+        index.set_params(delta=1e-9).fit(clustered()),
+        oracle_of(index),
+        QUERIES,
+        np.float64,
+    )
+
+
+@any_engine
+def test_a_refit_forgets_everything_before_it(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    index.update_metric(some_metric(k=13)).remove_points(range(100))
+    index.fit(clustered())
+    assert_same_answers(index, kind.fit(clustered(), metric_learner=some_metric()))
+
+
+@any_engine
+def test_clone_has_the_parameters_and_no_index(kind):
+    index = kind.fit(clustered(), metric_learner=PCA(20))
+    copy = clone(index)
+    with pytest.raises(NotFittedError):
+        copy.kneighbors(QUERIES)
+    assert_same_answers(copy.fit(clustered()), index)
+
+
+@any_kind
+def test_pickle_keeps_every_answer(kind):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    index.kneighbors(QUERIES)
+    index.update_metric(normal(2, D), rows=[1, 2])
+    copy = pickle.loads(pickle.dumps(index))
+    assert_same_answers(copy, index)
+    for one in (copy, index):
+        one.update_metric(low_rank=(normal(K_ROWS), normal(D)))
+        one.partial_fit(clustered(seed=9)[:7])
+        one.refresh_sketches()
+    assert_same_answers(copy, index)
+
+
+@any_kind
+@pytest.mark.parametrize("mmap_mode", [None, "r"])
+def test_joblib_keeps_every_answer(kind, mmap_mode, tmp_path):
+    index = kind.fit(clustered(), metric_learner=some_metric())
+    index.kneighbors(QUERIES)
+    index.update_metric(normal(2, D), rows=[1, 2])
+    joblib.dump(index, tmp_path / "index")
+    assert_same_answers(joblib.load(tmp_path / "index", mmap_mode=mmap_mode), index)
+
+
+def test_it_ends_a_pipeline():
+    X, Q = 5 + 3 * clustered(), 5 + 3 * QUERIES
+    index = SketchedMahalanobisNeighbors(**SKETCHED)
+    pipeline = make_pipeline(StandardScaler(), index).fit(X)
+    scaler = StandardScaler().fit(X)
+    alone = clone(index).fit(scaler.transform(X))
+    assert pipeline[-1].engine_ == "sketched"
+    assert_same_answers(pipeline[-1], alone, scaler.transform(Q))
+    assert pipeline.score(Q) == alone.score(scaler.transform(Q))
+
+
+def test_grid_search_finds_the_larger_sketch():
+    X = normal(120, 240, seed=1)
+    grid = {"m": [4, 40], "L": [1, 5]}
+    index = SketchedMahalanobisNeighbors(lead=0, R=1, random_state=0)
+    search = GridSearchCV(index, grid, cv=3).fit(X)
+    assert search.best_params_["m"] == 40
+    scores = search.cv_results_["mean_test_score"]
+    # The mean of |sqrt(χ²/m) - 1| is 0.27 for m = 4 and 0.09 for m = 40.
+    assert_allclose(scores, [0.73, 0.91, 0.73, 0.91], atol=0.05)
+    assert search.best_estimator_.engine_ == "sketched"
+    assert search.score(X[:5]) == search.best_estimator_.score(X[:5])
+
+
+def test_data_frames_give_the_names_of_features():
+    names = [f"x{i}" for i in range(D)]
+    X = pd.DataFrame(clustered(), columns=names)
+    index = SketchedMahalanobisNeighbors(**SKETCHED).fit(X)
+    assert index.feature_names_in_.tolist() == names
+    Q = pd.DataFrame(QUERIES, columns=names)
+    plain = SketchedMahalanobisNeighbors(**SKETCHED).fit(X.to_numpy())
+    assert_array_equal(index.kneighbors(Q)[1], plain.kneighbors(QUERIES)[1])
+    index.partial_fit(Q).update_points([0], Q[:1]).remove_points([1])
+    for ask in (index.kneighbors, index.distances, index.partial_fit, index.score):
+        with pytest.raises(ValueError, match="feature names"):
+            ask(Q[names[::-1]])
+
+
+def test_the_secret_is_not_shown():
+    index = SketchedMahalanobisNeighbors(**SKETCHED).fit(clustered())
+    key, seeds = index._engine._key, index._engine._seeds
+    shown = [repr(index), index._repr_html_(), repr(index._engine), repr(vars(index))]
+    shown.append(repr(index.get_params()))
+    for text in shown[:3]:
+        assert key.hex() not in text
+        assert repr(key)[2:-1] not in text
+        assert not any(str(seed) in text for seed in seeds)
+        assert not any(str(word) in text for word in index._built["seed"])
+    unfitted = SketchedMahalanobisNeighbors(**SKETCHED)
+    assert repr(index) == repr(unfitted)
