@@ -257,6 +257,10 @@ class ExactMaintenance:
         draws = tree.sample(u, size, power, rng, squares_between)
         return draws[0] if single else draws
 
+    def settle(self):
+        """Bring every array that is in use up to now; then threads may only read."""
+        self._state.settle()
+
     def check(self):
         """Assert every invariant; O(nkd). Returns the relative drift of the arrays.
 

@@ -11,7 +11,7 @@ from scipy import linalg
 _OVERSAMPLING = 8
 _POWER_ITERATIONS = 2
 SAMPLE = 2000
-MOST = 256
+MOST = 128
 
 
 def leading_directions(rows, most, rng):
@@ -36,8 +36,10 @@ def leading_directions(rows, most, rng):
         basis, _ = linalg.qr(basis, mode="economic")
         basis = rows.T @ (rows @ basis)
     basis, _ = linalg.qr(basis, mode="economic")
-    _, sizes, turn = linalg.svd(rows @ basis, full_matrices=False)
-    return basis @ turn[:most].T, sizes[:most].astype(np.float64) ** 2 / total
+    image = rows @ basis
+    squares, turn = linalg.eigh(image.T @ image)
+    top = slice(None, -most - 1, -1)
+    return basis @ turn[:, top], np.maximum(squares[top], 0, dtype=np.float64) / total
 
 
 def worthwhile(variances, m):

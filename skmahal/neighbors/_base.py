@@ -4,12 +4,11 @@ from contextlib import contextmanager
 from numbers import Integral, Real
 
 import numpy as np
-from joblib import effective_n_jobs
+from joblib import Parallel, delayed, effective_n_jobs
 from scipy import sparse
 from sklearn import get_config
 from sklearn.base import BaseEstimator
 from sklearn.utils import gen_even_slices
-from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
 
@@ -39,7 +38,7 @@ class SketchedNeighborsBase(BaseEstimator):
 
     _parameter_constraints = {
         "n_neighbors": [_POSITIVE],
-        "radius": [Interval(Real, 0, None, closed="left")],
+        "radius": [Interval(Real, 0, None, closed="both")],
         "metric_learner": [None, "array-like", HasMethods("fit")],
         "m": [_POSITIVE, _AUTO],
         "L": [_POSITIVE],
@@ -211,7 +210,8 @@ class SketchedNeighborsBase(BaseEstimator):
         if metric is not None or rows is not None:
             raise ValueError("low_rank goes alone, without `metric` and `rows`.")
         if not isinstance(low_rank, tuple | list) or len(low_rank) != 2:
-            raise ValueError(f"low_rank must be a pair (W, V), got {low_rank!r}.")
+            kind = type(low_rank).__name__
+            raise ValueError(f"low_rank must be a pair (W, V), got one {kind}.")
         self._engine.update_low_rank(*low_rank)
 
     def _replace_metric(self, metric):
@@ -234,6 +234,8 @@ class SketchedNeighborsBase(BaseEstimator):
 
         Sparse rows are made dense a batch at a time. `jobs` overrides `n_jobs`.
         """
+        # joblib's own Parallel: scikit-learn's sets warning filters inside each task,
+        # which threads share.
         step = max(1, _BATCH_BYTES // (self._engine.dtype.itemsize * X.shape[1]))
         jobs = min(jobs or effective_n_jobs(self.n_jobs), X.shape[0])
         pieces = max(jobs, -(-X.shape[0] // step))
@@ -242,6 +244,7 @@ class SketchedNeighborsBase(BaseEstimator):
         batches = gen_even_slices(X.shape[0], min(pieces, X.shape[0]))
         if jobs == 1:
             return [answer(_dense(X[batch])) for batch in batches]
+        self._engine.settle()
         with threadpool_limits(1, user_api="blas"):
             return Parallel(jobs, require="sharedmem")(
                 delayed(answer)(_dense(X[batch])) for batch in batches
