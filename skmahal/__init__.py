@@ -13,10 +13,26 @@ array([[0, 1]])
 array([[0, 2]])
 """
 
+from ._compat import enable_metric_learn
+from ._core.factor import components_from
 from ._core.maintenance import MetricMaintenance
-from .neighbors import SketchedMahalanobisNeighbors
+from .neighbors import (
+    SketchedMahalanobisClassifier,
+    SketchedMahalanobisNeighbors,
+    SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRegressor,
+)
 from .sketch import MahalanobisSketch
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["MahalanobisSketch", "MetricMaintenance", "SketchedMahalanobisNeighbors"]
+__all__ = [
+    "MahalanobisSketch",
+    "MetricMaintenance",
+    "SketchedMahalanobisClassifier",
+    "SketchedMahalanobisNeighbors",
+    "SketchedMahalanobisNeighborsTransformer",
+    "SketchedMahalanobisRegressor",
+    "components_from",
+    "enable_metric_learn",
+]

@@ -49,8 +49,7 @@ class MahalanobisSketch(
     delta : float, default=0.01
         Probability that a query has a distance with a larger error. Used when `m`
         is "auto".
-    metric_learner : None, array-like of shape (k, n_features), or estimator, \
-            default=None
+    metric_learner : None, array-like of shape (k, n_features), or estimator
         The matrix U. None is the Euclidean metric. An estimator is cloned, fitted
         with the data given to `fit`, and its `components_` are U; one wrapped in
         :class:`sklearn.frozen.FrozenEstimator` is used as it is.
@@ -62,7 +61,7 @@ class MahalanobisSketch(
 
     Attributes
     ----------
-    components_ : ndarray of shape (m_, n_features_in_)
+    components_ : ndarray of shape (m, n_features)
         The matrix :math:`\Pi U`.
     m_ : int
         Number of new features.
@@ -70,7 +69,7 @@ class MahalanobisSketch(
         The fitted estimator, where `metric_learner` is one.
     n_features_in_ : int
         Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features seen in `fit`, where all of them are strings.
 
     See Also

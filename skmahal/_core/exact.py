@@ -186,7 +186,10 @@ class ExactMaintenance:
         return D[0] if single else D
 
     def kneighbors(self, Q, K):
-        """The K nearest points: distances and indices, (queries, K), nearest first."""
+        """The K nearest points: distances and indices, (queries, K), nearest first.
+
+        O(kd + nk) each.
+        """
         Q, _ = self._queries(Q)
         found = Found(len(Q), as_count("K", K, most=self.n))
         for tile in self._tiles(len(Q), self.n):
@@ -195,17 +198,21 @@ class ExactMaintenance:
         return self._settled(Q, found)
 
     def radius_neighbors(self, Q, radius):
-        """All points within `radius`: lists of distances and of indices, by index."""
+        """All points within `radius`: lists of distances and of indices, by index.
+
+        O(kd + n(columns compared)) each, and k for a point that is not excluded.
+        """
         Q, _ = self._queries(Q)
-        limit = np.float64(radius) ** 2
         distances, indices = [], []
         for tile in self._tiles(len(Q), self.n):
             u = self._state.transform(Q[tile])
             for row, bounds in enumerate(self._radius_bounds(Q[tile], u)):
-                near, squares = select.within(bounds, limit, self._evaluator(u[row]))
+                near = np.flatnonzero(bounds <= np.float64(radius) ** 2)
+                squares = row_squares(self._state.take(near) - u[row])
                 query = np.full(len(near), tile.start + row)
-                distances.append(self._near_roots(squares, Q, query, near))
-                indices.append(near)
+                found = self._near_roots(squares, Q, query, near)
+                distances.append(found[found <= radius])
+                indices.append(near[found <= radius])
         return distances, indices
 
     def sub_sum(self, q, i, j, power=2):
@@ -258,7 +265,7 @@ class ExactMaintenance:
         return draws[0] if single else draws
 
     def settle(self):
-        """Bring every array that is in use up to now; then threads may only read."""
+        """Bring every array in use up to now. O(n) a column and pending rank."""
         self._state.settle()
 
     def check(self):

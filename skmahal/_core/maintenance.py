@@ -160,6 +160,7 @@ class MetricMaintenance(ExactMaintenance):
         The set is exact with probability at least 1 - delta a query; with an integer
         `candidates`, it is the best among as many points of smallest estimate. Queries
         whose bounds separate too few points are answered by brute force.
+        O(kd + n(m R + lead)) each, and k for a point that is not excluded.
         """
         Q, _ = self._queries(Q)
         found = Found(len(Q), as_count("K", K, most=self.n))

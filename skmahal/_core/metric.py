@@ -10,6 +10,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, sparse
 
+from .points import owned
+
 _ROUNDING = 16
 
 
@@ -61,8 +63,7 @@ class Metric:
 
     def writable(self):
         """The array of U, to be changed in place."""
-        if self.is_identity:
-            self._U = self.U
+        self._U = owned(self.U)
         return self._U
 
 

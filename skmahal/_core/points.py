@@ -101,6 +101,7 @@ class DensePoints:
 
     def assign(self, indices, rows):
         """Replace rows."""
+        self._buffer = owned(self._buffer)
         self._buffer[indices] = rows
 
     def keep(self, mask):
@@ -182,6 +183,11 @@ class SparsePoints:
         return sparse.csr_matrix(rows, dtype=self.dtype)
 
 
+def owned(array):
+    """`array`, or a copy of it where it is read-only, as when mapped from a file."""
+    return array if array.flags.writeable else array.copy(order="K")
+
+
 def grown(buffer, used, needed):
     """`buffer`, or a copy of its `used` rows with room for at least `needed`.
 
@@ -193,7 +199,7 @@ def grown(buffer, used, needed):
     array([1., 1., 0., 0.])
     """
     if needed <= len(buffer):
-        return buffer
+        return owned(buffer)
     order = "F" if buffer.ndim == 2 and buffer.flags.f_contiguous else "C"
     if buffer.ndim == 2 and buffer.flags.c_contiguous:
         order = "C"

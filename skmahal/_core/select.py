@@ -41,14 +41,6 @@ def budgeted(estimates, K, evaluate, candidates):
     return smallest(indices, evaluate(indices), K)
 
 
-def within(bounds, limit, evaluate):
-    """All points of squared distance at most `limit`, by index."""
-    indices = np.flatnonzero(bounds <= limit)
-    squares = evaluate(indices) if indices.size else np.zeros(0)
-    inside = squares <= limit
-    return indices[inside], squares[inside]
-
-
 def smallest(indices, squares, K):
     """The K smallest, in order."""
     order = np.lexsort((indices, squares))[:K]

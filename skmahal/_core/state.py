@@ -17,7 +17,7 @@ from contextlib import contextmanager
 import numpy as np
 
 from .metric import Metric
-from .points import block_rows, grown, make_points
+from .points import block_rows, grown, make_points, owned
 from .tiles import add_product, row_squares
 from .tree import DistanceTree
 
@@ -63,6 +63,7 @@ class Image:
 
     def move(self, W, T):
         """Follow ``y_i += W T_i``, in place."""
+        self._buffer = owned(self._buffer)
         add_product(self._buffer[: len(T)], T, self._weights(W))
         self._squares = None
 
@@ -81,8 +82,10 @@ class Image:
 
     def assign(self, indices, rows):
         new = self.project(rows)
+        self._buffer = owned(self._buffer)
         self._buffer[indices] = new
         if self._squares is not None:
+            self._squares = owned(self._squares)
             self._squares[indices] = row_squares(new)
 
     def keep(self, mask):
@@ -110,6 +113,7 @@ class Norms:
         self._buffer[n : n + len(rows)] = row_squares(rows)
 
     def assign(self, indices, rows):
+        self._buffer = owned(self._buffer)
         self._buffer[indices] = row_squares(rows)
 
     def keep(self, mask):
@@ -139,6 +143,7 @@ class Log:
     def write(self, W, T):
         """Put columns behind the last; they count once :meth:`publish` is called."""
         columns = slice(self.used, self.used + W.shape[1])
+        self._W, self._T = owned(self._W), owned(self._T)
         self._W[:, columns] = W
         self._T[: len(T), columns] = T
 
@@ -162,6 +167,7 @@ class Log:
 
     def assign(self, indices):
         """The same for points that were replaced."""
+        self._T = owned(self._T)
         self._T[indices] = 0
 
     def keep(self, mask):
@@ -230,12 +236,17 @@ class State:
 
     def take(self, indices):
         """Transformed rows of some points as of now, with no catching up."""
-        rows = self.rows
-        if rows.tick is None:
-            if not self.stores_rows:
-                return self.metric.transform(self.points.take(indices))
-            self.current(rows)
-        return rows.moved_rows(indices, *self.log.since(rows.tick, self.n))
+        if not self.stores_rows:
+            return self.metric.transform(self.points.take(indices))
+        while True:
+            tick = self.rows.tick
+            if tick is None:
+                self.current(self.rows)
+                continue
+            taken = self.rows.moved_rows(indices, *self.log.since(tick, self.n))
+            # Another reader may have brought the rows up to date in the meantime.
+            if self.rows.tick == tick:
+                return taken
 
     def row_blocks(self, multiple=1):
         """Yield `(slice, transformed rows)` over all points, as of now.

@@ -11,6 +11,7 @@ The leaves are buckets of consecutive points. Their sizes vary once points are r
 
 import numpy as np
 
+from .points import owned
 from .tiles import row_squares
 
 _ROUNDS = 64
@@ -55,6 +56,7 @@ class DistanceTree:
 
     def move(self, W, T, norms):
         """Follow ``y_i += W T_i``; O(np + nkp / bucket)."""
+        self._own()
         starts = self.starts[:-1]
         self._sums[self._leaves] += _sums_from(T, starts) @ W.T
         self._squares[self._leaves] = _sums_from(norms, starts)
@@ -62,6 +64,7 @@ class DistanceTree:
 
     def assign(self, indices, before, after):
         """Replace rows of some points; O(k log n) each."""
+        self._own()
         leaves = self.capacity + self._buckets_of(indices)
         np.add.at(self._sums, leaves, after.astype(np.float64) - before)
         np.add.at(self._squares, leaves, row_squares(after) - row_squares(before))
@@ -69,6 +72,7 @@ class DistanceTree:
 
     def append(self, rows):
         """Add points at the end; O(k log n) each, amortised."""
+        self._own()
         room = max(0, self.bucket - int(self.counts[-1]))
         starts = np.unique(np.r_[0, np.arange(room, len(rows), self.bucket)])
         first = self._n_buckets - (room > 0)
@@ -84,6 +88,7 @@ class DistanceTree:
         """Remove points; O(k) each, and O(nk / bucket) for the sums above."""
         buckets = self._buckets_of(indices)
         counts = self.counts - np.bincount(buckets, minlength=self._n_buckets)
+        self._own()
         sums, squares = self._sums[self._leaves], self._squares[self._leaves]
         np.subtract.at(sums, buckets, rows)
         np.subtract.at(squares, buckets, row_squares(rows))
@@ -175,6 +180,11 @@ class DistanceTree:
         self._squares[self._leaves] = squares
         self._counts[self._leaves] = counts
         self._add_up()
+
+    def _own(self):
+        """Copies of what is read-only, before it is written to."""
+        self._sums, self._squares = owned(self._sums), owned(self._squares)
+        self._counts = owned(self._counts)
 
     def _reserve(self, buckets):
         if buckets > self.capacity:

@@ -1,5 +1,13 @@
 """Nearest neighbours under a Mahalanobis metric that keeps changing."""
 
+from ._classification import SketchedMahalanobisClassifier
+from ._graph import SketchedMahalanobisNeighborsTransformer
+from ._regression import SketchedMahalanobisRegressor
 from ._unsupervised import SketchedMahalanobisNeighbors
 
-__all__ = ["SketchedMahalanobisNeighbors"]
+__all__ = [
+    "SketchedMahalanobisClassifier",
+    "SketchedMahalanobisNeighbors",
+    "SketchedMahalanobisNeighborsTransformer",
+    "SketchedMahalanobisRegressor",
+]

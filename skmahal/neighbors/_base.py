@@ -38,7 +38,6 @@ class SketchedNeighborsBase(BaseEstimator):
 
     _parameter_constraints = {
         "n_neighbors": [_POSITIVE],
-        "radius": [Interval(Real, 0, None, closed="both")],
         "metric_learner": [None, "array-like", HasMethods("fit")],
         "m": [_POSITIVE, _AUTO],
         "L": [_POSITIVE],
@@ -169,22 +168,19 @@ class SketchedNeighborsBase(BaseEstimator):
         dtype = (np.float64, np.float32) if reset else self._engine.dtype
         return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=dtype)
 
-    def _fit_index(self, X, y):
-        """Validate, learn the metric and build; the estimator as it was on error."""
-        with _as_before_on_error(self):
-            X = self._points(X, reset=True)
-            if self.R != "auto" and self.R > self.L:
-                raise ValueError(f"R must be at most L={self.L}, got R={self.R}.")
-            learnt = resolve_components(self.metric_learner, X, y, X.shape[1], X.dtype)
-            U, self.metric_learner_ = learnt
-            self.L_ = self.L
-            self.m_ = self.m
-            if self.m == "auto":
-                promise = self.eps, self.delta, self.sketch
-                self.m_ = plan.sketch_rows(X.shape[0], self.L, *promise)
-            self._built = self._build_parameters()
-            self._engine = make_engine(U, X, **self._built)
-        return self
+    def _build(self, X, y):
+        """Learn the metric and index points that have been validated."""
+        if self.R != "auto" and self.R > self.L:
+            raise ValueError(f"R must be at most L={self.L}, got R={self.R}.")
+        learnt = resolve_components(self.metric_learner, X, y, X.shape[1], X.dtype)
+        U, self.metric_learner_ = learnt
+        self.L_ = self.L
+        self.m_ = self.m
+        if self.m == "auto":
+            promise = self.eps, self.delta, self.sketch
+            self.m_ = plan.sketch_rows(X.shape[0], self.L, *promise)
+        self._built = self._build_parameters()
+        self._engine = make_engine(U, X, **self._built)
 
     def _build_parameters(self):
         """What engines are made from until the next fit, whatever `set_params` does."""
@@ -256,7 +252,7 @@ class SketchedNeighborsBase(BaseEstimator):
 
 
 @contextmanager
-def _as_before_on_error(estimator):
+def as_before_on_error(estimator):
     """Give an estimator its attributes back where the block raises."""
     before = estimator.__dict__.copy()
     try:

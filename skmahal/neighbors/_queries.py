@@ -11,8 +11,8 @@ from skmahal._core.checks import as_count
 _MODES = ("connectivity", "distance")
 
 
-class NeighborsQueries:
-    """`kneighbors`, `radius_neighbors` and their graphs, over the base class."""
+class KNeighborsQueries:
+    """`kneighbors` and its graph, for a `SketchedNeighborsBase`."""
 
     def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
         """Find the nearest points of each query.
@@ -72,7 +72,20 @@ class NeighborsQueries:
         _check_mode(mode)
         distances, indices = self.kneighbors(X, n_neighbors)
         counts = np.full(len(indices), indices.shape[1])
-        return self._graph(distances.ravel(), indices.ravel(), counts, mode)
+        n = self.n_samples_fit_
+        return _graph(distances.ravel(), indices.ravel(), counts, n, mode)
+
+    def _nearest(self, queries, K, own):
+        """K neighbours, and `own` of them more for queries that are points."""
+        if self.n_candidates == "certified" or self.engine_ == "exact":
+            return self._engine.kneighbors(queries, K + own)
+        n = self.n_samples_fit_
+        budget = as_count("n_candidates", self.n_candidates, least=K) + own
+        return self._engine.kneighbors(queries, K + own, candidates=min(budget, n))
+
+
+class RadiusNeighborsQueries:
+    """`radius_neighbors` and its graph, for a `SketchedNeighborsBase`."""
 
     def radius_neighbors(
         self, X=None, radius=None, return_distance=True, sort_results=False
@@ -144,23 +157,15 @@ class NeighborsQueries:
         _check_mode(mode)
         distances, indices = self.radius_neighbors(X, radius, sort_results=sort_results)
         counts = np.array([len(found) for found in indices])
-        return self._graph(
-            np.concatenate(distances), np.concatenate(indices), counts, mode
-        )
+        flat = np.concatenate(distances), np.concatenate(indices)
+        return _graph(*flat, counts, self.n_samples_fit_, mode)
 
-    def _nearest(self, queries, K, own):
-        """K neighbours, and `own` of them more for queries that are points."""
-        if self.n_candidates == "certified" or self.engine_ == "exact":
-            return self._engine.kneighbors(queries, K + own)
-        n = self.n_samples_fit_
-        budget = as_count("n_candidates", self.n_candidates, least=K) + own
-        return self._engine.kneighbors(queries, K + own, candidates=min(budget, n))
 
-    def _graph(self, distances, indices, counts, mode):
-        values = distances if mode == "distance" else np.ones(len(indices))
-        ends = np.concatenate([[0], np.cumsum(counts)])
-        shape = len(counts), self.n_samples_fit_
-        return sparse.csr_matrix((values, indices, ends), shape=shape)
+def _graph(values, indices, counts, n_points, mode):
+    """CSR rows of `counts` entries each; ones in place of `values` for connectivity."""
+    values = values if mode == "distance" else np.ones(len(indices))
+    ends = np.concatenate([[0], np.cumsum(counts)])
+    return sparse.csr_matrix((values, indices, ends), shape=(len(counts), n_points))
 
 
 def _check_mode(mode):

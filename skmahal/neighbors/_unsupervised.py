@@ -1,19 +1,23 @@
 """The index as an unsupervised estimator."""
 
+from numbers import Real
+
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
-from skmahal._compat import fit_context
+from skmahal._compat import Interval
 from skmahal._core import bounds, plan
 from skmahal._core.audit import audit, relative_errors
-from skmahal._core.checks import as_count, as_indices
+from skmahal._core.checks import as_count
 from skmahal._random import seed_from
 
-from ._base import SketchedNeighborsBase
-from ._queries import NeighborsQueries
+from ._queries import KNeighborsQueries, RadiusNeighborsQueries
+from ._unlabelled import UnlabelledNeighborsBase
 
 
-class SketchedMahalanobisNeighbors(NeighborsQueries, SketchedNeighborsBase):
+class SketchedMahalanobisNeighbors(
+    KNeighborsQueries, RadiusNeighborsQueries, UnlabelledNeighborsBase
+):
     r"""Nearest neighbours under a Mahalanobis metric that keeps changing.
 
     The metric is :math:`d(x, z) = \|U(x - z)\|`. The index keeps random sketches of the
@@ -27,8 +31,7 @@ class SketchedMahalanobisNeighbors(NeighborsQueries, SketchedNeighborsBase):
         Number of neighbours that :meth:`kneighbors` finds.
     radius : float, default=1.0
         Distance within which :meth:`radius_neighbors` finds points.
-    metric_learner : None, array-like of shape (k, n_features), or estimator, \
-            default=None
+    metric_learner : None, array-like of shape (k, n_features), or estimator
         The matrix U. None is the Euclidean metric. An estimator is cloned, fitted with
         the data given to `fit`, and its `components_` are U; one wrapped in
         :class:`sklearn.frozen.FrozenEstimator` is used as it is.
@@ -64,7 +67,7 @@ class SketchedMahalanobisNeighbors(NeighborsQueries, SketchedNeighborsBase):
 
     Attributes
     ----------
-    components_ : ndarray of shape (k, n_features_in_)
+    components_ : ndarray of shape (k, n_features)
         The metric's U as of now.
     m_, L_, R_ : int
         Rows of a sketch, number of sketches, and sketches that serve a query for
@@ -79,7 +82,7 @@ class SketchedMahalanobisNeighbors(NeighborsQueries, SketchedNeighborsBase):
         Number of points in the index.
     n_features_in_ : int
         Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (n_features_in_,)
+    feature_names_in_ : ndarray of shape (n_features,)
         Names of features seen in `fit`, where all of them are strings.
 
     See Also
@@ -106,6 +109,11 @@ class SketchedMahalanobisNeighbors(NeighborsQueries, SketchedNeighborsBase):
     >>> index.kneighbors(X[:1], 2, return_distance=False)
     array([[  0, 500]])
     """
+
+    _parameter_constraints = {
+        **UnlabelledNeighborsBase._parameter_constraints,
+        "radius": [Interval(Real, 0, None, closed="both")],
+    }
 
     def __init__(
         self,
@@ -137,71 +145,6 @@ class SketchedMahalanobisNeighbors(NeighborsQueries, SketchedNeighborsBase):
         self.n_candidates = n_candidates
         self.random_state = random_state
         self.n_jobs = n_jobs
-
-    @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None):
-        """Learn the metric and index the points. O(nkd).
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Points. A copy is kept.
-        y : array-like of shape (n_samples,), default=None
-            Targets, for a `metric_learner` that needs them.
-
-        Returns
-        -------
-        self : SketchedMahalanobisNeighbors
-            The fitted index.
-        """
-        return self._fit_index(X, y)
-
-    @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y=None):
-        """Add points at the end. O(k(d + lead + Lm)) each; the first call is `fit`.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Points to add.
-        y : array-like of shape (n_samples,), default=None
-            Used by the first call alone; the metric is not learned again.
-
-        Returns
-        -------
-        self : SketchedMahalanobisNeighbors
-            The index with the points.
-        """
-        if not self.__sklearn_is_fitted__():
-            return self._fit_index(X, y)
-        self._engine.append(self._points(X))
-        return self
-
-    def update_points(self, indices, X):
-        """Replace points. O(k(d + lead + Lm) + k log n) each.
-
-        Parameters
-        ----------
-        indices : int or array-like of shape (n_points,)
-            Positions, each at most once.
-        X : {array-like, sparse matrix} of shape (n_points, n_features)
-            The new points.
-
-        Returns
-        -------
-        self : SketchedMahalanobisNeighbors
-            The index with the new points.
-        """
-        check_is_fitted(self)
-        indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
-        X = self._points(X)
-        if X.shape[0] != len(indices):
-            raise ValueError(
-                f"X has {X.shape[0]} rows, expected {len(indices)}, one for each of "
-                "indices."
-            )
-        self._engine.update_x(X, indices)
-        return self
 
     def distances(self, X):
         """Estimate the distances from each query to all points of the index.

@@ -211,7 +211,8 @@ def test_upper_accuracy_inverts_the_upper_tail(m, R, share, sketch):
     eps = upper_accuracy(m, R, share, sketch)
     _, upper = median_tails(eps, m, R, sketch)
     assert upper <= share
-    assert_allclose(upper, share, rtol=1e-6)
+    if eps > 1e-12:  # else no norm is larger as often as that
+        assert_allclose(upper, share, rtol=1e-6)
     assert eps <= accuracy(m, R, share, sketch) * (1 + 1e-12)
 
 

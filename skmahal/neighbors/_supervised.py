@@ -1,0 +1,170 @@
+"""An index whose points carry targets."""
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from skmahal._compat import StrOptions, fit_context
+from skmahal._core.checks import as_indices
+from skmahal._core.points import grown
+
+from ._base import SketchedNeighborsBase, as_before_on_error
+from ._queries import KNeighborsQueries
+from ._voting import neighbour_weights
+
+
+class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
+    """Points and targets that are added, replaced and removed together.
+
+    Subclasses say how targets are stored (`_learn_targets` at the first call,
+    `_known_targets` after it) and how those of neighbours make a prediction.
+    """
+
+    _parameter_constraints = {
+        **SketchedNeighborsBase._parameter_constraints,
+        "weights": [StrOptions({"uniform", "distance"}), callable],
+    }
+
+    def __init__(
+        self,
+        n_neighbors=5,
+        *,
+        weights="uniform",
+        metric_learner=None,
+        m="auto",
+        L=10,
+        R="auto",
+        eps=0.2,
+        delta=0.01,
+        lead="auto",
+        sketch="gaussian",
+        n_candidates="certified",
+        random_state=None,
+        n_jobs=None,
+    ):
+        self.n_neighbors = n_neighbors
+        self.weights = weights
+        self.metric_learner = metric_learner
+        self.m = m
+        self.L = L
+        self.R = R
+        self.eps = eps
+        self.delta = delta
+        self.lead = lead
+        self.sketch = sketch
+        self.n_candidates = n_candidates
+        self.random_state = random_state
+        self.n_jobs = n_jobs
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y):
+        """Learn the metric and index the points with their targets. O(nkd).
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Points. A copy is kept.
+        y : array-like of shape (n_samples,) or (n_samples, n_outputs)
+            Targets.
+
+        Returns
+        -------
+        self : object
+            The fitted estimator.
+        """
+        return self._fit_labelled(X, y)
+
+    def update_points(self, indices, X, y):
+        """Replace points and their targets. O(k(d + lead + Lm) + k log n) each.
+
+        Parameters
+        ----------
+        indices : int or array-like of shape (n_points,)
+            Positions, each at most once.
+        X : {array-like, sparse matrix} of shape (n_points, n_features)
+            The new points.
+        y : array-like of shape (n_points,) or (n_points, n_outputs)
+            Their targets.
+
+        Returns
+        -------
+        self : object
+            The estimator with the new points.
+        """
+        check_is_fitted(self)
+        X, y = self._labelled(X, y)
+        indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
+        targets = self._known_targets(y)
+        self._engine.update_x(X, indices)
+        self._targets[indices] = targets
+        return self
+
+    def remove_points(self, indices):
+        """Remove points and targets; later ones move up, as with `numpy.delete`.
+
+        Parameters
+        ----------
+        indices : int or array-like of int
+            Positions of the points. At least one point must be left. O(n) a column.
+
+        Returns
+        -------
+        self : object
+            The estimator without the points.
+        """
+        check_is_fitted(self)
+        indices = as_indices("indices", indices, self.n_samples_fit_)
+        left = np.delete(self._targets[: self.n_samples_fit_], indices, axis=0)
+        self._engine.remove(indices)
+        self._targets = left
+        return self
+
+    def __sklearn_tags__(self):
+        tags = super().__sklearn_tags__()
+        tags.target_tags.required = True
+        tags.target_tags.multi_output = True
+        return tags
+
+    def _labelled(self, X, y, reset=False):
+        dtype = (np.float64, np.float32) if reset else self._engine.dtype
+        return validate_data(
+            self,
+            X,
+            y,
+            reset=reset,
+            accept_sparse="csr",
+            dtype=dtype,
+            multi_output=True,
+        )
+
+    def _fit_labelled(self, X, y, **known):
+        with as_before_on_error(self):
+            X, y = self._labelled(X, y, reset=True)
+            self.outputs_2d_ = y.ndim == 2 and y.shape[1] > 1
+            targets = self._learn_targets(y, **known)
+            self._build(X, y)
+            self._targets = targets
+        return self
+
+    def _append_labelled(self, X, y):
+        X, y = self._labelled(X, y)
+        n, new = self.n_samples_fit_, self._known_targets(y)
+        targets = grown(self._targets, n, n + len(new))
+        targets[n : n + len(new)] = new
+        self._engine.append(X)
+        self._targets = targets
+        return self
+
+    def _as_columns(self, y):
+        """Targets as (n_samples, n_outputs), as many outputs as were fitted."""
+        columns = y.reshape(len(y), -1)
+        if hasattr(self, "_targets") and columns.shape[1] != self._targets.shape[1]:
+            raise ValueError(
+                f"y has {columns.shape[1]} outputs, expected {self._targets.shape[1]}."
+            )
+        return columns
+
+    def _neighbour_targets(self, X):
+        """Targets of the neighbours, (queries, K, outputs), and their weights."""
+        check_is_fitted(self)
+        distances, indices = self.kneighbors(X)
+        return self._targets[indices], neighbour_weights(distances, self.weights)

@@ -1,0 +1,82 @@
+"""An index whose points carry nothing but their position."""
+
+from sklearn.utils.validation import check_is_fitted
+
+from skmahal._compat import fit_context
+from skmahal._core.checks import as_indices
+
+from ._base import SketchedNeighborsBase, as_before_on_error
+
+
+class UnlabelledNeighborsBase(SketchedNeighborsBase):
+    """Points that are added and replaced by themselves."""
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None):
+        """Learn the metric and index the points. O(nkd).
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Points. A copy is kept.
+        y : array-like of shape (n_samples,), default=None
+            Targets, for a `metric_learner` that needs them.
+
+        Returns
+        -------
+        self : object
+            The fitted index.
+        """
+        return self._fit_points(X, y)
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, X, y=None):
+        """Add points at the end. O(k(d + lead + Lm)) each; the first call is `fit`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Points to add.
+        y : array-like of shape (n_samples,), default=None
+            Used by the first call alone; the metric is not learned again.
+
+        Returns
+        -------
+        self : object
+            The index with the points.
+        """
+        if not self.__sklearn_is_fitted__():
+            return self._fit_points(X, y)
+        self._engine.append(self._points(X))
+        return self
+
+    def update_points(self, indices, X):
+        """Replace points. O(k(d + lead + Lm) + k log n) each.
+
+        Parameters
+        ----------
+        indices : int or array-like of shape (n_points,)
+            Positions, each at most once.
+        X : {array-like, sparse matrix} of shape (n_points, n_features)
+            The new points.
+
+        Returns
+        -------
+        self : object
+            The index with the new points.
+        """
+        check_is_fitted(self)
+        indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
+        X = self._points(X)
+        if X.shape[0] != len(indices):
+            raise ValueError(
+                f"X has {X.shape[0]} rows, expected {len(indices)}, one for each of "
+                "indices."
+            )
+        self._engine.update_x(X, indices)
+        return self
+
+    def _fit_points(self, X, y):
+        with as_before_on_error(self):
+            self._build(self._points(X, reset=True), y)
+        return self

@@ -1,0 +1,69 @@
+import numpy as np
+import pytest
+from scipy.spatial.distance import cdist
+
+from skmahal._core.factor import components_from
+
+RNG = np.random.default_rng(0)
+ROOT = RNG.normal(size=(5, 8))
+X = RNG.normal(size=(20, 8))
+
+
+def distances(U):
+    return cdist(X @ U.T, X @ U.T)
+
+
+@pytest.mark.parametrize("name", ["A", "VI"])
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-9), (np.float32, 1e-3)])
+def test_a_semi_definite_matrix_is_factored_at_its_rank(name, dtype, rtol):
+    A = (ROOT.T @ ROOT).astype(dtype)
+    U = components_from(**{name: A})
+    assert U.shape == (5, 8)
+    assert U.dtype == dtype
+    np.testing.assert_allclose(U.T @ U, A, rtol=rtol, atol=rtol * np.abs(A).max())
+
+
+def test_a_covariance_gives_the_mahalanobis_distance_of_its_inverse():
+    V = np.cov(RNG.normal(size=(50, 8)), rowvar=False)
+    expected = cdist(X, X, "mahalanobis", VI=np.linalg.inv(V))
+    np.testing.assert_allclose(distances(components_from(V=V)), expected, atol=1e-9)
+    inverse = components_from(VI=np.linalg.inv(V))
+    np.testing.assert_allclose(distances(inverse), expected, atol=1e-9)
+
+
+def test_directions_without_variance_are_not_measured():
+    V = np.diag([1.0, 4.0, 0.0])
+    U = components_from(V=V)
+    np.testing.assert_allclose(U.T @ U, np.diag([1.0, 0.25, 0.0]))
+
+
+def test_an_indefinite_matrix_is_refused_with_its_eigenvalue():
+    with pytest.raises(ValueError, match=r"VI must be .* eigenvalue -0\.25"):
+        components_from(VI=np.diag([1.0, -0.25, 2.0]))
+
+
+def test_rounding_below_zero_is_not_taken_for_indefinite():
+    A = ROOT.T @ ROOT
+    A -= 1e-15 * np.eye(8)
+    assert len(components_from(A=A)) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({}, "exactly one of A, VI and V"),
+        ({"V": np.eye(2), "VI": np.eye(2)}, "got VI, V"),
+        ({"V": np.ones((2, 3))}, "V must be square"),
+        ({"A": [[1.0, 2.0], [0.0, 1.0]]}, "A must be symmetric"),
+        ({"A": np.zeros((2, 2))}, "A is zero"),
+        ({"A": [[np.nan]]}, "A contains NaN"),
+    ],
+)
+def test_what_is_no_such_matrix_is_refused_by_name(given, message):
+    with pytest.raises(ValueError, match=message):
+        components_from(**given)
+
+
+def test_a_matrix_without_a_name_is_refused():
+    with pytest.raises(TypeError):
+        components_from(np.eye(2))

@@ -1,0 +1,519 @@
+"""Bad input is refused by name, and the index is exactly as it was."""
+
+import threading
+from functools import partial
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.neighbors import NeighborhoodComponentsAnalysis
+
+from skmahal import SketchedMahalanobisNeighbors
+
+from .cases import normal
+
+N, D, K = 30, 6, 5
+X, Q, U = normal(N, D), normal(4, D, seed=1), normal(K, D, seed=2)
+W, V = normal(K, 2, seed=3), normal(D, 2, seed=4)
+
+PARAMS = {
+    "exact": {"metric_learner": U, "random_state": 0},
+    "sketched": {
+        "metric_learner": U,
+        "m": 2,
+        "L": 3,
+        "R": 1,
+        "lead": 1,
+        "random_state": 0,
+    },
+}
+
+
+class FailsToFit(BaseEstimator):
+    """A learner that raises, as a bad one does, or as Ctrl-C does."""
+
+    def __init__(self, error=RuntimeError):
+        self.error = error
+
+    def fit(self, X, y=None):
+        raise self.error("the learner failed")
+
+
+class WithoutComponents(BaseEstimator):
+    def fit(self, X, y=None):
+        return self
+
+
+class WithComponents(BaseEstimator):
+    def __init__(self, components):
+        self.components = components
+
+    def fit(self, X, y=None):
+        self.components_ = self.components
+        return self
+
+
+def snapshot(value, path="index"):
+    """Every array, number and string reachable from `value`, by its path."""
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return {path: (value.dtype, value.shape, value.tobytes())}
+    if isinstance(value, np.random.Generator):
+        return snapshot(value.bit_generator.state, path)
+    if isinstance(value, dict):
+        parts = [snapshot(part, f"{path}[{key!r}]") for key, part in value.items()]
+    elif isinstance(value, list | tuple):
+        parts = [snapshot(part, f"{path}[{i}]") for i, part in enumerate(value)]
+    elif hasattr(value, "__dict__") and not isinstance(value, type):
+        attributes = vars(value).items()
+        parts = [snapshot(part, f"{path}.{name}") for name, part in attributes]
+    elif isinstance(value, type(threading.RLock())):
+        return {}
+    else:
+        return {path: repr(value)}
+    found = {path: type(value)}
+    for part in parts:
+        found.update(part)
+    return found
+
+
+def answers(index):
+    return snapshot(
+        [
+            index.kneighbors(Q, 3),
+            index.distances(Q),
+            index.pair_distances([0, 1], [5, 6]),
+            index.sum_distances(Q),
+            index.sample(Q, 5, random_state=0),
+            index.components_,
+        ]
+    )
+
+
+def fitted(engine, storage="dense", warm=True):
+    index = SketchedMahalanobisNeighbors(**PARAMS[engine])
+    index.fit(sparse.csr_matrix(X) if storage == "csr" else X)
+    assert index.engine_ == engine
+    if warm:
+        answers(index)
+        index.update_metric(low_rank=(W / 9, V))  # which some arrays have not seen
+    return index
+
+
+def assert_refused(index, call, error, names):
+    """`call(index)` raises `error` that says `names`, and nothing has changed."""
+    before = snapshot(index)
+    with pytest.raises(error, match=names):
+        call(index)
+    assert snapshot(index) == before
+
+
+def with_value(array, value):
+    array = np.array(array, dtype=float)
+    array.flat[-1] = value
+    return array
+
+
+def call(method, *args, **kwargs):
+    return lambda index: getattr(index, method)(*args, **kwargs)
+
+
+TAKES_QUERIES = [
+    "kneighbors",
+    "kneighbors_graph",
+    "radius_neighbors",
+    "radius_neighbors_graph",
+    "distances",
+    "sample",
+    "sum_distances",
+    "score",
+]
+TAKES_POINTS = {
+    **{name: partial(call, name) for name in TAKES_QUERIES},
+    "fit": partial(call, "fit"),
+    "partial_fit": partial(call, "partial_fit"),
+    "update_points": lambda Z: call("update_points", np.arange(Z.shape[0]), Z),
+}
+
+BAD_POINTS = {
+    "NaN": (with_value(Q, np.nan), "Input X contains NaN"),
+    "infinity": (with_value(Q, np.inf), "Input X contains infinity"),
+    "no points": (np.empty((0, D)), "Found array with 0 sample"),
+    "one dimension": (Q[0], "Expected 2D array"),
+    "text": (np.array([["a"] * D]), "could not convert string"),
+}
+BAD_ARRAYS = {"NaN": np.nan, "infinity": np.inf, "minus infinity": -np.inf}
+
+BAD_CALLS = {
+    # Points and their positions.
+    "update_points beyond": (
+        "^indices: index 30",
+        call("update_points", [0, N], Q[:2]),
+    ),
+    "update_points before": (
+        "^indices: index -31",
+        call("update_points", [-N - 1], Q[:1]),
+    ),
+    "update_points repeated": (
+        "^indices: index 3",
+        call("update_points", [3, 3], Q[:2]),
+    ),
+    "update_points repeated from the end": (
+        "^indices: index 29",
+        call("update_points", [N - 1, -1], Q[:2]),
+    ),
+    "update_points not whole": (
+        "^indices must be",
+        call("update_points", [1.0], Q[:1]),
+    ),
+    "update_points by mask": ("^indices must be", call("update_points", [True], Q[:1])),
+    "update_points in a square": (
+        "^indices must be",
+        call("update_points", [[1]], Q[:1]),
+    ),
+    "update_points too few rows": (
+        "X has 1.*indices",
+        call("update_points", [1, 2], Q[:1]),
+    ),
+    "update_points too many rows": (
+        "X has 4.*indices",
+        call("update_points", [1, 2], Q),
+    ),
+    "update_points no positions": ("X has 4.*indices", call("update_points", [], Q)),
+    "remove_points beyond": ("^indices: index 30", call("remove_points", N)),
+    "remove_points before": ("^indices: index -31", call("remove_points", [0, -N - 1])),
+    "remove_points not whole": ("^indices must be", call("remove_points", [0.5])),
+    "remove_points by mask": (
+        "^indices must be",
+        call("remove_points", np.ones(N, dtype=bool)),
+    ),
+    "remove_points all": ("indices.*every", call("remove_points", range(N))),
+    "pair_distances beyond i": ("^i: index 30", call("pair_distances", N, 0)),
+    "pair_distances beyond j": ("^j: index 30", call("pair_distances", 0, N)),
+    "pair_distances not whole i": (
+        "i must be integers",
+        call("pair_distances", 0.5, 0),
+    ),
+    "pair_distances not whole j": (
+        "j must be integers",
+        call("pair_distances", 0, "a"),
+    ),
+    # Numbers of things.
+    "kneighbors more than there are": ("n_neighbors.*30", call("kneighbors", Q, N + 1)),
+    "kneighbors of points": ("n_neighbors.*29", call("kneighbors", None, N)),
+    "kneighbors none": ("^n_neighbors must", call("kneighbors", Q, 0)),
+    "kneighbors not whole": ("^n_neighbors must", call("kneighbors", Q, 2.0)),
+    "kneighbors_graph more": ("n_neighbors.*30", call("kneighbors_graph", Q, N + 1)),
+    "kneighbors_graph mode": ("mode.*'both'", call("kneighbors_graph", Q, 2, "both")),
+    "radius_neighbors negative": ("radius.*-1", call("radius_neighbors", Q, -1.0)),
+    "radius_neighbors NaN": ("radius.*nan", call("radius_neighbors", Q, np.nan)),
+    "radius_neighbors text": ("radius.*'a'", call("radius_neighbors", Q, "a")),
+    "radius_neighbors many": ("^radius must", call("radius_neighbors", Q, [1.0, 2.0])),
+    "radius_neighbors_graph NaN": (
+        "radius.*nan",
+        call("radius_neighbors_graph", Q, np.nan),
+    ),
+    "radius_neighbors_graph mode": (
+        "mode.*None",
+        call("radius_neighbors_graph", Q, mode=None),
+    ),
+    "sample none": ("n_samples.*0", call("sample", Q, 0)),
+    "sample negative": ("n_samples.*-2", call("sample", Q, -2)),
+    "sample not whole": ("n_samples.*1.5", call("sample", Q, 1.5)),
+    "sample power": ("power.*3", call("sample", Q, power=3)),
+    "sample seed": ("seed", call("sample", Q, random_state="a")),
+    "sum_distances power": ("power.*0.5", call("sum_distances", Q, power=0.5)),
+    "sum_distances start": ("start.*-1", call("sum_distances", Q, -1)),
+    "sum_distances beyond start": ("start.*31", call("sum_distances", Q, N + 1)),
+    "sum_distances stop": ("stop.*31", call("sum_distances", Q, 0, N + 1)),
+    "sum_distances backwards": ("stop.*4", call("sum_distances", Q, 5, 4)),
+    "sum_distances not whole": ("start.*0.5", call("sum_distances", Q, 0.5)),
+    "audit none": ("n_pairs.*0", call("audit", 0)),
+    "audit not whole": ("n_pairs.*2.5", call("audit", 2.5)),
+    # A whole metric.
+    "metric of other features": (
+        r"metric.*\(k, 6\).*\(5, 7\)",
+        call("update_metric", np.ones((K, D + 1))),
+    ),
+    "metric of no rows": ("metric.*6", call("update_metric", np.empty((0, D)))),
+    "metric of one dimension": ("metric.*6", call("update_metric", U[0])),
+    "metric of three dimensions": ("metric.*6", call("update_metric", U[None])),
+    "metric a number": ("metric.*6", call("update_metric", 3.0)),
+    "metric sparse": ("metric.*dense", call("update_metric", sparse.csr_matrix(U))),
+    "learner not fitted": ("metric.*PCA", call("update_metric", PCA(2))),
+    "learner without components": (
+        "metric.*WithoutComponents",
+        call("update_metric", WithoutComponents().fit(X)),
+    ),
+    "learner of other features": (
+        "metric.components_.*7",
+        call("update_metric", WithComponents(np.ones((K, D + 1))).fit(X)),
+    ),
+    "learner of NaN": (
+        "metric.components_.*NaN",
+        call("update_metric", WithComponents(with_value(U, np.nan)).fit(X)),
+    ),
+    # Rows of the metric.
+    "rows beyond": ("^rows: index 5", call("update_metric", U[:2], rows=[0, K])),
+    "rows before": ("^rows: index -6", call("update_metric", U[:1], rows=[-K - 1])),
+    "rows repeated": ("^rows: index 1", call("update_metric", U[:2], rows=[1, 1])),
+    "rows not whole": ("^rows must be", call("update_metric", U[:1], rows=[1.0])),
+    "rows of fewer values": (
+        "metric has 1 rows, expected 2",
+        call("update_metric", U[:1], rows=[0, 1]),
+    ),
+    "rows of other features": (
+        "metric has 7 columns, expected 6",
+        call("update_metric", np.ones((1, D + 1)), rows=[0]),
+    ),
+    "rows none": ("^metric must", call("update_metric", np.empty((0, D)), rows=[])),
+    "rows additive beyond": (
+        "^rows: index 5",
+        call("update_metric", U[:1], rows=[K], additive=True),
+    ),
+    "additive without rows": ("rows", call("update_metric", U, additive=True)),
+    # Low rank.
+    "W of other rows": ("W has 6 rows", call("update_metric", low_rank=(V, V))),
+    "V of other rows": ("V has 5 rows", call("update_metric", low_rank=(W, W))),
+    "W and V of other columns": (
+        "W has 2 columns and V has 1",
+        call("update_metric", low_rank=(W, V[:, :1])),
+    ),
+    "W empty": ("^W must", call("update_metric", low_rank=(W[:, :0], V[:, :0]))),
+    "W of three dimensions": ("^W must", call("update_metric", low_rank=(W[None], V))),
+    "low_rank one array": ("^low_rank", call("update_metric", low_rank=W)),
+    "low_rank three arrays": ("^low_rank", call("update_metric", low_rank=(W, V, V))),
+    "low_rank with metric": ("^low_rank", call("update_metric", U, low_rank=(W, V))),
+    "low_rank with rows": (
+        "^low_rank",
+        call("update_metric", rows=[0], low_rank=(W, V)),
+    ),
+    "nothing": ("`metric` or `low_rank`", call("update_metric")),
+    "rows alone": ("metric", call("update_metric", rows=[0])),
+}
+for what, value in BAD_ARRAYS.items():
+    BAD_CALLS |= {
+        f"metric of {what}": (
+            r"\bmetric contains",
+            call("update_metric", with_value(U, value)),
+        ),
+        f"metric of other rows of {what}": (
+            r"\bmetric contains",
+            call("update_metric", with_value(np.ones((K + 2, D)), value)),
+        ),
+        f"rows of {what}": (
+            r"\bmetric contains",
+            call("update_metric", with_value(U[:2], value), rows=[0, 1]),
+        ),
+        f"rows additive of {what}": (
+            r"\bmetric contains",
+            call("update_metric", with_value(U[:2], value), rows=[0, 1], additive=True),
+        ),
+        f"W of {what}": (
+            "W contains",
+            call("update_metric", low_rank=(with_value(W, value), V)),
+        ),
+        f"V of {what}": (
+            "V contains",
+            call("update_metric", low_rank=(W, with_value(V, value))),
+        ),
+    }
+
+BAD_PARAMETERS = {
+    "n_neighbors": [0, -1, 2.5, None],
+    "radius": [-1.0, np.nan, "wide"],
+    "m": [0, -3, 1.5, "many"],
+    "L": [0, -1, 2.5, "auto"],
+    "R": [0, -1, 2.5, "all"],
+    "eps": [0, 1, -0.1, 1.1, np.nan, "auto"],
+    "delta": [0, 1, -0.1, 1.1, np.nan],
+    "lead": [-1, 0.5, "some"],
+    "sketch": ["fourier", None],
+    "n_candidates": [0, -1, 2.5, "all"],
+    "random_state": ["a", -1],
+    "n_jobs": [1.5, "all"],
+    "metric_learner": [
+        "euclidean",
+        7,
+        with_value(U, np.nan),
+        with_value(U, np.inf),
+        np.ones((K, D + 1)),
+        np.empty((0, D)),
+        np.ones(D),
+        WithoutComponents(),
+        WithComponents(np.ones((K, D + 1))),
+        WithComponents(with_value(U, np.nan)),
+        WithComponents(U[0]),
+    ],
+}
+
+BEFORE_FIT = {
+    **{name: call(name, Q) for name in TAKES_QUERIES},
+    "kneighbors of points": call("kneighbors"),
+    "radius_neighbors of points": call("radius_neighbors"),
+    "pair_distances": call("pair_distances", 0, 1),
+    "update_points": call("update_points", [0], Q[:1]),
+    "remove_points": call("remove_points", [0]),
+    "update_metric": call("update_metric", U),
+    "refresh_sketches": call("refresh_sketches"),
+    "audit": call("audit"),
+}
+
+any_engine = pytest.mark.parametrize("engine", PARAMS)
+any_error = (ValueError, TypeError, IndexError)
+
+
+def one_of(table):
+    return pytest.mark.parametrize("case", table.values(), ids=table)
+
+
+def test_a_snapshot_sees_every_change():
+    index = fitted("sketched")
+    before = snapshot(index)
+    assert snapshot(index) == before
+    changes = [
+        lambda: index._engine._state.rows._buffer.__setitem__((3, 2), 9.0),
+        lambda: index._engine._sketches[1].map.__setitem__((0, 0), 9.0),
+        lambda: index._engine._state.metric._U.__setitem__((0, 0), 9.0),
+        lambda: index._engine._rng.random(),
+        lambda: index.update_points([3], Q[:1]),
+        lambda: index.set_params(eps=0.9),
+        lambda: setattr(index._engine._state.norms, "tick", None),
+    ]
+    for change in changes:
+        change()
+        after = snapshot(index)
+        assert after != before
+        before = after
+
+
+@any_engine
+@one_of(BAD_POINTS)
+@pytest.mark.parametrize("method", TAKES_POINTS)
+def test_bad_points_are_refused(engine, case, method):
+    Z, names = case
+    assert_refused(fitted(engine), TAKES_POINTS[method](Z), ValueError, names)
+
+
+@any_engine
+@pytest.mark.parametrize("method", [name for name in TAKES_POINTS if name != "fit"])
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_another_number_of_features_is_refused(engine, method, storage):
+    index = fitted(engine, storage)
+    for features in (1, D - 1, D + 1):
+        Z = np.ones((2, features))
+        Z = sparse.csr_matrix(Z) if storage == "csr" else Z
+        names = f"X has {features} features.* expecting {D} features"
+        assert_refused(index, TAKES_POINTS[method](Z), ValueError, names)
+
+
+@any_engine
+@pytest.mark.parametrize("method", TAKES_POINTS)
+@pytest.mark.parametrize("value", BAD_ARRAYS.values(), ids=BAD_ARRAYS)
+def test_bad_values_in_sparse_points_are_refused(engine, method, value):
+    Z = sparse.csr_matrix(with_value(Q, value))
+    index = fitted(engine, "csr")
+    assert_refused(index, TAKES_POINTS[method](Z), ValueError, "X contains")
+
+
+@any_engine
+@pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
+@one_of(BAD_CALLS)
+def test_bad_arguments_are_refused_by_name(engine, warm, case):
+    names, bad_call = case
+    assert_refused(fitted(engine, warm=warm), bad_call, any_error, names)
+
+
+@any_engine
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_refused_calls_leave_the_answers(engine, storage):
+    index = fitted(engine, storage)
+    expected = answers(fitted(engine, storage))
+    for _, bad_call in BAD_CALLS.values():
+        with pytest.raises(any_error):
+            bad_call(index)
+    assert answers(index) == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [(name, value) for name, values in BAD_PARAMETERS.items() for value in values],
+    ids=lambda value: "..." if isinstance(value, np.ndarray) else repr(value),
+)
+class TestBadParameters:
+    def test_an_index_stays_unfitted(self, name, value):
+        for fit in ("fit", "partial_fit"):
+            index = SketchedMahalanobisNeighbors(**{name: value})
+            assert_refused(index, call(fit, X), any_error, rf"\b{name}\b")
+            with pytest.raises(NotFittedError):
+                index.kneighbors(Q)
+
+    @any_engine
+    def test_an_earlier_fit_stays(self, name, value, engine):
+        index = fitted(engine)
+        expected = answers(fitted(engine))
+        kept = index.get_params()[name]
+        index.set_params(**{name: value})
+        assert_refused(index, call("fit", 2 * X), any_error, rf"\b{name}\b")
+        assert answers(index.set_params(**{name: kept})) == expected
+
+
+def test_more_votes_than_sketches_are_refused():
+    index = SketchedMahalanobisNeighbors(L=3, R=4)
+    assert_refused(index, call("fit", X), ValueError, "R must be at most L=3, got R=4")
+    assert index.set_params(R=3).fit(X).R_ == 3
+
+
+def test_a_budget_below_the_neighbours_is_refused():
+    index = fitted("sketched").set_params(n_candidates=4)
+    assert_refused(index, call("kneighbors", Q, 5), ValueError, "n_candidates.*5.*4")
+    assert_refused(index, call("kneighbors", None, 5), ValueError, "n_candidates.*5.*4")
+    assert index.kneighbors(None, 4)[0].shape == (N, 4)
+
+
+@any_engine
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt, MemoryError])
+@pytest.mark.parametrize("fit", ["fit", "partial_fit"])
+def test_a_learner_that_fails_leaves_the_index(engine, error, fit):
+    index = SketchedMahalanobisNeighbors(metric_learner=FailsToFit(error))
+    assert_refused(index, call(fit, X), error, "the learner failed")
+    assert not hasattr(index, "n_features_in_")
+    index = fitted(engine).set_params(metric_learner=FailsToFit(error))
+    assert_refused(index, call("fit", 2 * X[:, 1:]), error, "the learner failed")
+    assert index.n_features_in_ == D
+    assert answers(index) == answers(fitted(engine))
+
+
+def test_a_learner_that_needs_targets_is_refused_without():
+    learner = NeighborhoodComponentsAnalysis(max_iter=1)
+    index = SketchedMahalanobisNeighbors(metric_learner=learner)
+    assert_refused(index, call("fit", X), ValueError, "requires y")
+
+
+@one_of(BEFORE_FIT)
+def test_nothing_is_answered_before_fit(case):
+    index = SketchedMahalanobisNeighbors()
+    assert_refused(index, case, NotFittedError, "not fitted yet")
+
+
+def test_every_public_method_is_asked_before_fit():
+    methods = {
+        name
+        for name in dir(SketchedMahalanobisNeighbors)
+        if not name.startswith("_")
+        and callable(getattr(SketchedMahalanobisNeighbors, name))
+        and name not in dir(BaseEstimator)
+        and not (name.startswith("set_") and name.endswith("_request"))
+    }
+    asked = {name.split()[0] for name in BEFORE_FIT}
+    assert methods - {"fit", "partial_fit"} == asked
+
+
+@any_engine
+def test_asking_points_of_one_point_is_refused(engine):
+    index = fitted(engine).remove_points(range(1, N))
+    assert_refused(index, call("kneighbors", None, 1), ValueError, "n_neighbors")
+    assert_refused(index, call("remove_points", [0]), ValueError, "every")
+    assert index.kneighbors(Q, 1)[0].shape == (4, 1)
