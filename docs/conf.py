@@ -1,5 +1,6 @@
 """Configuration of the Sphinx build."""
 
+import re
 from importlib.metadata import version as installed_version
 
 project = "skmahal"
@@ -34,3 +35,12 @@ html_theme = "pydata_sphinx_theme"
 html_title = "skmahal"
 html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
 html_show_sourcelink = False
+
+
+def without_foreign_references(app, what, name, obj, options, lines):
+    """Docstrings inherited from scikit-learn refer to pages of its documentation."""
+    lines[:] = [re.sub(r":ref:`([^<`]*?) *<[^>]*>`", r"\1", line) for line in lines]
+
+
+def setup(app):
+    app.connect("autodoc-process-docstring", without_foreign_references)

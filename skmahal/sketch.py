@@ -162,7 +162,7 @@ class MahalanobisSketch(
 
         Returns
         -------
-        Z : ndarray of shape (n_samples, m_)
+        Z : ndarray of shape (n_samples, m)
             Their sketches.
         """
         check_is_fitted(self)
