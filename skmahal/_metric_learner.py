@@ -3,7 +3,10 @@
 import numpy as np
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.utils.validation import check_array
+from sklearn.exceptions import NotFittedError
+from sklearn.utils.validation import check_array, check_is_fitted
+
+from skmahal._core.factor import components_from
 
 
 def resolve_components(metric_learner, X, y, n_features, dtype):
@@ -13,8 +16,8 @@ def resolve_components(metric_learner, X, y, n_features, dtype):
     ----------
     metric_learner : None, array-like of shape (k, n_features), or estimator
         None is the Euclidean metric. An array is U itself. An estimator is cloned
-        and fitted on `X` and `y`, and its `components_` are U; wrap it in
-        :class:`sklearn.frozen.FrozenEstimator` to use it as it is.
+        and fitted on `X` and `y`, and gives U as :func:`components_of` says; wrap it
+        in :class:`sklearn.frozen.FrozenEstimator` to use it as it is.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Points to fit the estimator on.
     y : array-like of shape (n_samples,), or None
@@ -50,18 +53,55 @@ def resolve_components(metric_learner, X, y, n_features, dtype):
     """
     if metric_learner is None:
         return None, None
-    if not hasattr(metric_learner, "fit"):
-        return check_components(
-            metric_learner, "metric_learner", n_features, dtype
-        ), None
-    learner = clone(metric_learner).fit(X, y)
-    if not hasattr(learner, "components_"):
-        raise ValueError(
-            "metric_learner must have a `components_` attribute after fit, and "
-            f"{type(metric_learner).__name__} has none."
-        )
-    name = "metric_learner.components_"
-    return check_components(learner.components_, name, n_features, dtype), learner
+    learner, name = None, "metric_learner"
+    if is_learner(metric_learner):
+        learner = metric_learner = clone(metric_learner).fit(X, y)
+    return components_of(metric_learner, name, n_features, dtype), learner
+
+
+def is_learner(metric):
+    """Whether `metric` stands for a metric, rather than being the matrix U."""
+    return any(hasattr(metric, name) for name in ("fit", *_SOURCES))
+
+
+def components_of(metric, name, n_features, dtype):
+    """U, from a fitted learner or from U itself; errors call it `name`.
+
+    A learner has `components_`, or a method that gives its Mahalanobis matrix as those
+    of metric-learn do, or its precision matrix as scikit-learn's covariance estimators.
+    """
+    if not is_learner(metric):
+        return check_components(metric, name, n_features, dtype)
+    for source, extract in _SOURCES.items():
+        if hasattr(metric, source):
+            if source != "components_":
+                _check_fitted(metric, name)
+            return check_components(
+                extract(metric), f"{name}.{source}", n_features, dtype
+            )
+    raise ValueError(
+        f"{name} must have one of {', '.join(_SOURCES)} once fitted, and "
+        f"{type(metric).__name__} has none."
+    )
+
+
+def _check_fitted(learner, name):
+    """Methods may be there before there is anything to get from them."""
+    try:
+        if hasattr(learner, "fit"):
+            check_is_fitted(learner)
+    except NotFittedError as error:
+        kind = type(learner).__name__
+        raise ValueError(f"{name} must be fitted, and this {kind} is not.") from error
+
+
+_SOURCES = {
+    "components_": lambda learner: learner.components_,
+    "get_mahalanobis_matrix": lambda learner: components_from(
+        A=learner.get_mahalanobis_matrix()
+    ),
+    "get_precision": lambda learner: components_from(VI=learner.get_precision()),
+}
 
 
 def check_components(components, name, n_features, dtype):

@@ -19,7 +19,7 @@ from skmahal._core.engines import make_engine
 from skmahal._core.exact import TILE_BYTES
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.projections import SKETCHES
-from skmahal._metric_learner import check_components, resolve_components
+from skmahal._metric_learner import components_of, resolve_components
 from skmahal._random import seed_from
 
 _BATCH_BYTES = 1 << 24
@@ -211,15 +211,8 @@ class SketchedNeighborsBase(BaseEstimator):
         self._engine.update_low_rank(*low_rank)
 
     def _replace_metric(self, metric):
-        name, engine = "metric", self._engine
-        if hasattr(metric, "fit") or hasattr(metric, "components_"):
-            if not hasattr(metric, "components_"):
-                raise ValueError(
-                    "metric must have a `components_` attribute: "
-                    f"{type(metric).__name__} has none, or is not fitted."
-                )
-            name, metric = "metric.components_", metric.components_
-        U = check_components(metric, name, engine.d, engine.dtype)
+        engine = self._engine
+        U = components_of(metric, "metric", engine.d, engine.dtype)
         if len(U) == engine.k:
             engine.set_metric(U)
         else:
