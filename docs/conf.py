@@ -12,13 +12,15 @@ version = release
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
-    "sphinx.ext.mathjax",
+    "sphinx-mathjax-offline",
     "numpydoc",
 ]
-exclude_patterns = ["_build"]
+exclude_patterns = ["_build", "_templates"]
 default_role = "literal"
 
 autosummary_generate = True
+templates_path = ["_templates"]
+toc_object_entries_show_parents = "hide"
 # scikit-learn's docstrings of these refer to pages of its own documentation.
 _requests = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
 _inherited = ["get_metadata_routing", "set_output"]
