@@ -26,7 +26,7 @@ test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
 
 docs: $(DOCS)/docs.stamp ## build the documentation into docs/_build/html
-	@rm -rf docs/generated docs/_build/html
+	@rm -rf docs/generated docs/auto_examples docs/_build/html
 	$(DOCS)/bin/python -m sphinx -b html -q -W --keep-going \
 		-d docs/_build/doctrees docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
@@ -41,7 +41,8 @@ format: $(VENV)/test.stamp ## format the code and apply the safe fixes
 
 clean: ## remove environments, caches and built files
 	rm -rf $(VENV) $(OLDEST) $(DOCS) build dist *.egg-info docs/_build \
-		docs/generated .pytest_cache .ruff_cache .hypothesis
+		docs/generated docs/auto_examples docs/sg_execution_times.rst \
+		.pytest_cache .ruff_cache .hypothesis
 	find skmahal tests examples benchmarks docs -name __pycache__ \
 		-prune -exec rm -rf {} +
 
@@ -84,5 +85,5 @@ $(DOCS)/bin/python:
 	$(PYTHON) -m venv $(DOCS)
 
 $(DOCS)/docs.stamp: $(SETTINGS) | $(DOCS)/bin/python
-	$(DOCS)/bin/python $(PIP_INSTALL) -e '.[docs,plot]'
+	$(DOCS)/bin/python $(PIP_INSTALL) -e '.[docs,plot,metric-learn]'
 	@touch $@

@@ -14,6 +14,7 @@ extensions = [
     "sphinx.ext.autosummary",
     "sphinx-mathjax-offline",
     "numpydoc",
+    "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates"]
 default_role = "literal"
@@ -32,6 +33,16 @@ autodoc_default_options = {
     ),
 }
 numpydoc_show_class_members = False
+
+sphinx_gallery_conf = {
+    "examples_dirs": "../examples",
+    "gallery_dirs": "auto_examples",
+    "filename_pattern": r"/plot_",
+    "ignore_pattern": r"(__init__|demo)\.py",
+    "show_memory": False,
+    "min_reported_time": 3600,
+    "download_all_examples": False,
+}
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skmahal"

@@ -34,7 +34,9 @@ def import_optional(name, extra, purpose):
     """
     try:
         return import_module(name)
-    except ImportError as error:
+    except ModuleNotFoundError as error:
+        if error.name != name:
+            raise
         hint = f"pip install 'skmahal[{extra}]'"
         raise ImportError(f"{purpose} needs {name}: {hint}.") from error
 
@@ -73,12 +75,15 @@ def enable_metric_learn():
 
 def _translate_in(module, names):
     """Replace validation functions of a module; whether any was not yet replaced."""
-    module = import_module(module)
+    try:
+        module = import_module(module)
+    except ModuleNotFoundError:
+        return False
     held = {name: getattr(module, name, None) for name in names}
     stale = {
         name: validate
         for name, validate in held.items()
-        if validate is not None and not hasattr(validate, "__wrapped__")
+        if validate is not None and not hasattr(validate, "_knows_force_all_finite")
     }
     for name, validate in stale.items():
         setattr(module, name, _translated(validate))
@@ -94,4 +99,5 @@ def _translated(validate):
             kwargs["ensure_all_finite"] = kwargs.pop("force_all_finite")
         return validate(*args, **kwargs)
 
+    translated._knows_force_all_finite = True
     return translated

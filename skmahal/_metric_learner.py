@@ -109,6 +109,8 @@ def check_components(components, name, n_features, dtype):
     expected = f"{name} must be a dense array of shape (k, {n_features})"
     if sparse.issparse(components) or np.ndim(components) == 0:
         raise TypeError(f"{expected}, got {components!r}.")
+    if np.iscomplexobj(components):
+        raise ValueError(f"{name} must be real, got complex numbers.")
     shape = np.shape(components)
     if len(shape) != 2 or shape[0] == 0 or shape[1] != n_features:
         raise ValueError(f"{expected} to match X, got shape {shape}.")

@@ -19,6 +19,8 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
     ...
     ValueError: q has 2 columns, expected 3.
     """
+    if np.iscomplexobj(value):
+        raise ValueError(f"{name} must be real, got complex numbers.")
     try:
         array = np.asarray(value, dtype=dtype)
     except (TypeError, ValueError) as error:

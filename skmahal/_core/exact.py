@@ -5,7 +5,14 @@ from scipy import sparse
 
 from . import select
 from .checks import as_count, as_indices, as_matrix, check_finite
-from .metric import LowRank, Metric, change_between, most_useful_rank, row_change
+from .metric import (
+    ROUNDING,
+    LowRank,
+    Metric,
+    change_between,
+    most_useful_rank,
+    row_change,
+)
 from .state import State
 from .tiles import lower_bounds, row_squares, squared_distances
 
@@ -126,7 +133,7 @@ class ExactMaintenance:
         if change is None:
             self._replace_metric(Metric(U, self.d, self.dtype))
         elif change.rank:
-            self._state.add_low_rank(change)
+            self._state.add_low_rank(change, rounding=ROUNDING)
             self._state.metric.writable()[...] = U
 
     def update_x(self, z, i):
@@ -203,6 +210,8 @@ class ExactMaintenance:
         O(kd + n(columns compared)) each, and k for a point that is not excluded.
         """
         Q, _ = self._queries(Q)
+        if not radius >= 0:
+            raise ValueError(f"radius must be a number of at least 0, got {radius!r}.")
         distances, indices = [], []
         for tile in self._tiles(len(Q), self.n):
             u = self._state.transform(Q[tile])
@@ -225,16 +234,7 @@ class ExactMaintenance:
         j = as_count("j", j, least=i, most=self.n)
         _check_power(power)
         u = self._state.transform(Q)
-
-        def squares_between(start, stop):
-            rows = self._state.take(slice(start, stop))
-            return np.stack([row_squares(rows - one) for one in u])
-
-        if power == 2:
-            tree = self._state.current_tree()
-            sums = tree.squared_sums(u, i, j, squares_between)
-        else:
-            sums = np.sqrt(squares_between(i, j)).sum(axis=1)
+        sums = self._squared_sums(u, i, j) if power == 2 else self._root_sums(u, i, j)
         return sums[0] if single else sums
 
     def sample_exact(self, q, size=1, power=1, random_state=None):
@@ -279,7 +279,7 @@ class ExactMaintenance:
             [state.metric.transform(rows) for _, rows in state.points.blocks()]
         )
         norms = row_squares(truth)
-        size = max(np.sqrt(norms.mean()), np.finfo(self.dtype).tiny)
+        size = np.sqrt(norms.mean()) + np.finfo(self.dtype).tiny
         drifts = [0.0]
         for image in state.images:
             if image.tick is not None:
@@ -343,6 +343,23 @@ class ExactMaintenance:
         for here, rows in self._state.row_blocks():
             D[:, here] = distances(u, rows, u_squares, norms[here], *args)
         return D
+
+    def _squared_sums(self, u, start, stop):
+        def squares_between(start, stop):
+            rows = self._state.take(slice(start, stop))
+            return np.stack([row_squares(rows - one) for one in u])
+
+        tree = self._state.current_tree()
+        return tree.squared_sums(u, start, stop, squares_between)
+
+    def _root_sums(self, u, start, stop):
+        sums, norms = np.zeros(len(u)), self._state.current_norms()
+        for part in slices(stop - start, self._tile_rows(max(self.k, len(u)))):
+            here = slice(start + part.start, start + part.stop)
+            rows = self._state.take(here)
+            D = squared_distances(u, rows, row_squares(u), norms[here])
+            sums += np.sqrt(np.maximum(D, 0)).sum(axis=1, dtype=np.float64)
+        return sums
 
     def _radius_bounds(self, Q, u):
         return self._exact_bounds(u)

@@ -15,14 +15,14 @@ _WORDS_PER_BLOCK = hashlib.blake2b.MAX_DIGEST_SIZE // _WORD
 def query_bytes(queries):
     """One byte string for each row, the same for -0.0 as for 0.0."""
     rows = np.ascontiguousarray(queries + 0.0)
-    return [row.tobytes() for row in rows]
+    return [b"query" + row.tobytes() for row in rows]
 
 
 def pair_bytes(i, j, version):
     """One byte string for each unordered pair of points at a version of the truth."""
     pairs = np.stack([np.minimum(i, j), np.maximum(i, j)], axis=1).astype(np.int64)
     stamp = int(version).to_bytes(_WORD, "little")
-    return [pair.tobytes() + stamp for pair in pairs]
+    return [b"pair" + stamp + pair.tobytes() for pair in pairs]
 
 
 def choose(key, messages, L, R):

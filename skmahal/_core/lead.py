@@ -27,7 +27,10 @@ def leading_directions(rows, most, rng):
         Their share of the total variance.
     """
     rows = rows - rows.mean(axis=0)
-    total = float(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
+    with np.errstate(over="ignore", invalid="ignore"):
+        total = float(np.einsum("ij,ij->", rows, rows, dtype=np.float64))
+    if not total < np.finfo(rows.dtype).max:
+        raise ValueError(f"X is too large under the metric for {rows.dtype}.")
     width = min(most + _OVERSAMPLING, *rows.shape)
     if total == 0 or width == 0 or most == 0:
         return np.zeros((rows.shape[1], 0), dtype=rows.dtype), np.zeros(0)

@@ -93,7 +93,8 @@ class MetricMaintenance(ExactMaintenance):
         self.sketch = sketch
         self._asked_lead = None if lead == "auto" else as_count("lead", lead, least=0)
         super().__init__(U, X)
-        self.m = self._auto_m() if m == "auto" else as_count("m", m)
+        self._plans_m = m == "auto"
+        self.m = self._auto_m(self.n) if self._plans_m else as_count("m", m)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._key = self._rng.bytes(32)
         self._seeds = self._rng.integers(2**63, size=1 + self.L)
@@ -126,6 +127,17 @@ class MetricMaintenance(ExactMaintenance):
         images = self._images_under(self._state.metric, seeds)
         self._seeds = seeds
         self._install(images)
+
+    def append(self, X):
+        """Add points at the end. O(k(d + lead + Lm)) each, amortised.
+
+        Where m is "auto" and too small for the promise at the new size, sketches are
+        drawn anew with rows enough for twice the points.
+        """
+        super().append(X)
+        if self._plans_m and self.m < self._auto_m(self.n):
+            self.m = self._auto_m(2 * self.n)
+            self._install(self._images_under(self._state.metric, self._seeds))
 
     def query_pair(self, i, j):
         """Estimated distance between the points `i` and `j`, broadcast. O(mR) each.
@@ -182,8 +194,8 @@ class MetricMaintenance(ExactMaintenance):
     def _width(self):
         return self.lead + self.L * self.m
 
-    def _auto_m(self):
-        m = plan.sketch_rows(self.n, self.L, self.eps, self.delta, self.sketch)
+    def _auto_m(self, n):
+        m = plan.sketch_rows(n, self.L, self.eps, self.delta, self.sketch)
         return min(m, 1 << (self.k - 1).bit_length()) if self.sketch == "srht" else m
 
     def _images_under(self, metric, seeds):
@@ -203,7 +215,8 @@ class MetricMaintenance(ExactMaintenance):
         """P, k × lead: of a sample of the points under `metric`."""
         most = self._asked_lead
         if most is None:
-            most = min(lead.MOST, max(0, metric.k - self.m) // 2)
+            votes, _ = self._certificate(1)
+            most = min(lead.MOST, max(0, metric.k - self.m * votes) // 2)
         sample = np.sort(rng.permutation(self.n)[: lead.SAMPLE])
         rows = metric.transform(self._state.points.take(sample))
         P, variances = lead.leading_directions(rows, most, rng)

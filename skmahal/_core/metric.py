@@ -12,7 +12,11 @@ from scipy import linalg, sparse
 
 from .points import owned
 
-_ROUNDING = 16
+# What a low-rank difference may leave out of a row, in units of its rounding error.
+ROUNDING = 16
+
+# Looking for a low rank must cost little beside what it may save.
+_LOOKED_FOR = 32
 
 
 class LowRank(NamedTuple):
@@ -89,7 +93,7 @@ def change_between(U, new, most_rank):
 
     Rows that did not change cost nothing; where too many changed, a randomised range
     finder looks for a low-rank difference and accepts it only where what it leaves out
-    is rounding error of U itself. O(kd·most_rank).
+    is rounding error of U itself. O(kd), times a rank of at most 32.
 
     Examples
     --------
@@ -103,28 +107,25 @@ def change_between(U, new, most_rank):
     rows = np.flatnonzero(difference.any(axis=1))
     if rows.size <= most_rank:
         return row_change(rows, difference[rows], len(U), U.dtype)
-    return _compressed(difference, most_rank, scale=max(_largest(U), _largest(new)))
+    sizes = np.maximum(np.abs(U).max(axis=1), np.abs(new).max(axis=1))
+    return _compressed(difference, min(most_rank, _LOOKED_FOR), sizes)
 
 
-def _compressed(difference, most_rank, scale):
-    """`difference` as W Vᵀ up to rounding at magnitude `scale`, else None."""
+def _compressed(difference, most_rank, sizes):
+    """`difference` as W Vᵀ up to rounding of rows of the given sizes, else None."""
     k, d = difference.shape
     width = min(most_rank + 1, k, d)
     probe = np.random.default_rng(0).standard_normal((d, width))
     basis, _ = linalg.qr(difference @ probe.astype(difference.dtype), mode="economic")
-    inner, sizes, outer = linalg.svd(basis.T @ difference, full_matrices=False)
-    noise = _ROUNDING * np.finfo(difference.dtype).eps * scale
-    rank = int(np.sum(sizes > noise * np.sqrt(max(k, d))))
-    if rank > most_rank:
+    inner, values, outer = linalg.svd(basis.T @ difference, full_matrices=False)
+    eps = np.finfo(difference.dtype).eps
+    rank = int(np.sum(values > eps * sizes.max() * np.sqrt(k * d)))
+    if not 0 < rank <= most_rank:
         return None
-    W = basis @ (inner[:, :rank] * sizes[:rank])
+    W = basis @ (inner[:, :rank] * values[:rank])
     V = outer[:rank].T
-    left_out = np.abs(difference - W @ V.T).max(initial=0)
-    return LowRank(W, V) if left_out <= noise else None
-
-
-def _largest(array):
-    return float(np.abs(array).max(initial=0))
+    left_out = np.abs(difference - W @ V.T).max(axis=1)
+    return LowRank(W, V) if (left_out <= ROUNDING * eps * sizes).all() else None
 
 
 def most_useful_rank(k, d, width):

@@ -35,10 +35,13 @@ def far_origin(X):
     >>> far_origin(np.array([[1e6, 0.0], [1e6 + 2, 0.0]]))
     array([1000001.,       0.])
     """
-    mean = X.mean(axis=0, dtype=np.float64)
-    size = np.einsum("ij,ij->", X, X, dtype=np.float64, casting="same_kind")
-    offset = mean @ mean
-    return mean.astype(X.dtype) if offset * (1 + 1 / _FAR) > size / len(X) else None
+    with np.errstate(over="ignore"):
+        mean = X.mean(axis=0, dtype=np.float64)
+        size = np.einsum("ij,ij->", X, X, dtype=np.float64) / len(X)
+        offset = mean @ mean
+    if not size < np.finfo(X.dtype).max:
+        raise ValueError(f"X is too large: squared distances overflow {X.dtype}.")
+    return mean.astype(X.dtype) if offset * (1 + 1 / _FAR) > size else None
 
 
 class DensePoints:
@@ -50,6 +53,7 @@ class DensePoints:
         self._buffer = np.array(X, order="C", copy=True)
         self.n = len(self._buffer)
         self.origin = far_origin(self._buffer)
+        self._centred_at = self.n
 
     @property
     def d(self):
@@ -98,6 +102,14 @@ class DensePoints:
         self._buffer = grown(self._buffer, self.n, end)
         self._buffer[self.n : end] = rows
         self.n = end
+
+    def recentre(self):
+        """Choose the origin again once the points have doubled; whether it moved."""
+        if self.n < 2 * self._centred_at:
+            return False
+        before, self.origin = self.origin, far_origin(self.array)
+        self._centred_at = self.n
+        return not np.array_equal(before, self.origin)
 
     def assign(self, indices, rows):
         """Replace rows."""
@@ -174,6 +186,10 @@ class SparsePoints:
         order = np.arange(self.n)
         order[indices] = self.n + np.arange(len(indices))
         self._csr = both[order]
+
+    def recentre(self):
+        """The origin of sparse points never moves."""
+        return False
 
     def keep(self, mask):
         """Drop the rows where `mask` is False; O(stored values)."""

@@ -22,11 +22,12 @@ from .tiles import add_product, row_squares
 from .tree import DistanceTree
 
 _LOG_SHARE = 32
-_LEAST_LOG = 16
+_LEAST_LOG, _MOST_LOG = 16, 128
 
-# How far, relative to their size, derived arrays may drift from the truth through
-# rounding in updates before they are rebuilt.
+# How far, relative to its size, a point's rows may drift from the truth through
+# rounding in updates. Where more than a share of the points may have, all is rebuilt.
 DRIFT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-13}
+_DRIFTED_SHARE = 0.01
 
 
 class Image:
@@ -96,56 +97,74 @@ class Image:
 
 
 class Norms:
-    """``‖y_i‖²`` of every point, in float64. Never behind: updated with the metric."""
+    """``‖y_i‖²`` of every point, and how far images of it may have drifted, in float64.
+
+    Never behind: updated with the metric. Each update leaves an error of about eps
+    times the size of a row before and of what was added to it, in an arbitrary
+    direction, so that squared errors add up.
+    """
 
     def __init__(self):
         self.tick = None
         self._buffer = None
+        self._drift = None
 
     def view(self, n):
         return self._buffer[:n]
 
     def load(self, values):
-        self._buffer = values
+        self._buffer, self._drift = values, np.zeros_like(values)
+
+    def move(self, values, errors):
+        """Follow a metric update that left squared errors in the images."""
+        self._buffer, self._drift = values, self._drift[: len(errors)] + errors
+
+    def drifted(self, tolerance):
+        """Share of the points that are off by more than `tolerance` of their size."""
+        n = len(self._drift)
+        return np.mean(self._drift > tolerance**2 * self._buffer[:n])
 
     def append(self, n, rows):
+        squares = row_squares(rows)
         self._buffer = grown(self._buffer, n, n + len(rows))
-        self._buffer[n : n + len(rows)] = row_squares(rows)
+        self._buffer[n : n + len(rows)] = squares
+        self._drift = grown(self._drift, n, n + len(rows))
+        self._drift[n : n + len(rows)] = 0
 
     def assign(self, indices, rows):
-        self._buffer = owned(self._buffer)
+        self._buffer, self._drift = owned(self._buffer), owned(self._drift)
         self._buffer[indices] = row_squares(rows)
+        self._drift[indices] = 0
 
     def keep(self, mask):
         self._buffer = self._buffer[: len(mask)][mask]
+        self._drift = self._drift[: len(mask)][mask]
 
 
 class Log:
     """Low-rank updates that some image may not have seen, as columns of W and T.
 
-    Time is the number of columns ever published.
+    Time is the number of columns ever published. Room for columns is made as they come,
+    by doubling, and given back when the log is cleared.
     """
 
-    def __init__(self, k, n, capacity, dtype, start=0):
+    def __init__(self, k, n, dtype, start=0):
         self.start = start
         self.used = 0
-        self._W = np.empty((k, capacity), dtype=dtype, order="F")
-        self._T = np.zeros((n, capacity), dtype=dtype, order="F")
+        self._W = np.empty((k, 0), dtype=dtype, order="F")
+        self._T = np.zeros((n, 0), dtype=dtype, order="F")
 
     @property
     def now(self):
         return self.start + self.used
 
-    @property
-    def room(self):
-        return self._W.shape[1] - self.used
-
     def write(self, W, T):
         """Put columns behind the last; they count once :meth:`publish` is called."""
-        columns = slice(self.used, self.used + W.shape[1])
-        self._W, self._T = owned(self._W), owned(self._T)
-        self._W[:, columns] = W
-        self._T[: len(T), columns] = T
+        end = self.used + W.shape[1]
+        self._W = grown(self._W.T, self.used, end).T
+        self._T = grown(self._T.T, self.used, end).T
+        self._W[:, self.used : end] = W
+        self._T[: len(T), self.used : end] = T
 
     def publish(self, rank):
         self.used += rank
@@ -154,11 +173,6 @@ class Log:
         """W (k × p) and T (n × p) of what was published after `tick`."""
         columns = slice(tick - self.start, self.used)
         return self._W[:, columns], self._T[:n, columns]
-
-    def clear(self):
-        """Forget everything; images must have seen it all, or have no tick."""
-        self.start += self.used
-        self.used = 0
 
     def append(self, n, count):
         """Rows for new points, which are born at the present time."""
@@ -184,12 +198,11 @@ class State:
     def __init__(self, U, X):
         self.points = make_points(X)
         self.metric = Metric(U, self.points.d, self.points.dtype)
-        self.log = self._new_log(self.k)
+        self.log = Log(self.k, self.n, self.dtype)
         self.rows = Image()
         self.norms = Norms()
         self.tree = DistanceTree()
         self.images = [self.rows]
-        self.drift = 0.0
         self.version = 0
         self._lock = threading.RLock()
 
@@ -294,104 +307,144 @@ class State:
             tree.tick = now
             return tree
 
-    def add_low_rank(self, change):
-        """``U += W Vᵀ``: one pass over X; derived arrays follow when touched."""
+    def add_low_rank(self, change, rounding=1):
+        """``U += W Vᵀ``: one pass over X; derived arrays follow when touched.
+
+        `rounding` is what the change itself is uncertain by, in units of eps. Where
+        nothing is derived yet there is nothing to follow, and X is not read.
+        """
         W, V = change
-        p = change.rank
+        self._check_entries(change)
+        if self.norms.tick is None:
+            self.forget()
+            add_product(self.metric.writable(), W, V)
+            self.version += 1
+            return
         both = self.points.dot(np.hstack([V, self.metric.pull_back(W)]))
-        T, along = both[:, :p], both[:, p:]
-        norms = self.current_norms() + _gain(T, along, W)
+        T, along = both[:, : change.rank], both[:, change.rank :]
+        norms, errors = self._norms_after(T, along, W)
         if self.metric.is_identity and self.k <= self.points.widest_rows:
             self._hold_identity_rows()
-        self._make_room(p)
+        self._make_room(change.rank)
         self.log.write(W, T)
-        U = self.metric.writable()
+        U, tree_tick = self.metric.writable(), self.tree.tick
         with self._moving():
             add_product(U, W, V)
-            self.log.publish(p)
-            self.norms.load(np.maximum(norms, 0))
-        self._watch_drift()
+            self.log.publish(change.rank)
+            self.norms.move(norms, rounding**2 * errors)
+        self.tree.tick = tree_tick
+        if self.norms.drifted(self.tolerance) > _DRIFTED_SHARE:
+            self.forget()
 
     def replace_metric(self, metric):
         """Another metric; every derived array is rebuilt when next touched."""
-        log = self._new_log(metric.k)
+        log = Log(metric.k, self.n, self.dtype)
         self.forget()
         self.metric, self.log = metric, log
         self.version += 1
 
     def append(self, X):
         """Add points. O(rows (kd + columns of all images)), amortised."""
-        rows = self.transform(X)
+        rows = self._new_rows(X)
         tree = self._live_tree()
         with self._moving() as live:
             for derived in live:
                 derived.append(self.n, rows)
             self.log.append(self.n, len(rows))
-            if tree is not None:
-                tree.append(rows)
             self.points.append(X)
+        if tree is not None:
+            tree.append(rows)
+            tree.tick = self.log.now
+        if self.points.recentre():
+            self.forget()
 
     def assign(self, indices, X):
         """Replace points. O(rows (kd + columns of all images + k log n))."""
-        rows = self.transform(X)
+        rows = self._new_rows(X)
         tree = self._live_tree()
-        before = self.take(indices) if tree is not None else None
         with self._moving() as live:
             for derived in live:
                 derived.assign(indices, rows)
             self.log.assign(indices)
-            if tree is not None:
-                tree.assign(indices, before, rows)
             self.points.assign(indices, X)
+        if tree is not None:
+            tree.assign(indices, self._rows_between)
+            tree.tick = self.log.now
 
     def remove(self, indices):
         """Remove points; later ones move up, as in `numpy.delete`. O(n) a column."""
         mask = np.ones(self.n, dtype=bool)
         mask[indices] = False
-        indices = np.flatnonzero(~mask)
         tree = self._live_tree()
-        before = self.take(indices) if tree is not None else None
         with self._moving() as live:
             for derived in live:
                 derived.keep(mask)
-            if tree is not None:
-                tree.remove(indices, before)
             self.points.keep(mask)
             self.log.keep(mask)
+        if tree is not None:
+            tree.remove(np.flatnonzero(~mask), self._rows_between)
+            tree.tick = self.log.now
 
     def forget(self):
         """Let every derived array be rebuilt from the truth when next touched."""
-        for derived in self._derived:
+        for derived in [*self.images, self.norms, self.tree]:
             derived.tick = None
-        self.drift = 0.0
 
     def settle(self):
-        """Bring every array that is in use up to now, and empty the log."""
-        for image in self.images:
-            if image.tick is not None:
-                self.current(image)
-        self._live_tree()
-        self.log.clear()
-
-    @property
-    def _derived(self):
-        return [*self.images, self.norms, self.tree]
+        """Bring every array that is in use up to now, and start an empty log."""
+        with self._lock:
+            for image in self.images:
+                if image.tick is not None:
+                    self.current(image)
+            self._live_tree()
+            self.log = Log(self.k, self.n, self.dtype, start=self.log.now)
 
     @contextmanager
     def _moving(self):
-        """Ticks are None inside; given back where the block ends without an error.
+        """Nothing derived has a tick inside; images and norms get theirs back after.
 
-        Gives the images and norms that are in use, and so have rows to be changed.
+        They do not where the block raises. The tree's is for the caller to give. What
+        the block gets are the images and norms in use, which have rows to be changed.
         """
-        ticks = [(derived, derived.tick) for derived in self._derived]
         arrays = [*self.images, self.norms]
-        live = [derived for derived in arrays if derived.tick is not None]
-        for derived, _ in ticks:
+        ticks = [(derived, derived.tick) for derived in arrays]
+        for derived in [*arrays, self.tree]:
             derived.tick = None
-        yield live
+        yield [derived for derived, tick in ticks if tick is not None]
         for derived, tick in ticks:
             derived.tick = tick
         self.version += 1
+
+    def _check_entries(self, change):
+        """Refuse an update whose entries, or those of the new U, would overflow."""
+        W, V = (np.abs(factor).max(initial=0).astype(float) for factor in change)
+        with np.errstate(over="ignore"):
+            size = W * V * change.rank
+        if not size < np.sqrt(float(np.finfo(self.dtype).max)):
+            raise ValueError(f"The update is too large for {self.dtype}.")
+
+    def _norms_after(self, T, along, W):
+        """``‖y_i‖²`` after ``y_i += W T_i``, and the squared errors this leaves."""
+        T = T.astype(np.float64)
+        before, gram = self.current_norms(), W.astype(np.float64).T @ W
+        norms = before + np.einsum("ij,ij->i", T, 2 * along + T @ gram)
+        if not norms.max() < np.finfo(self.dtype).max:
+            raise ValueError(f"Points under the new metric overflow {self.dtype}.")
+        added = T.shape[1] * (T**2 @ np.diag(gram))
+        errors = np.finfo(self.dtype).eps ** 2 * (before + added)
+        return np.maximum(norms, 0), errors
+
+    def _new_rows(self, X):
+        """Transformed rows of points to come, which must not overflow."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            rows = self.transform(X)
+            fits = row_squares(rows).max() < np.finfo(self.dtype).max
+        if not fits:
+            raise ValueError(f"X is too large under the metric for {self.dtype}.")
+        return rows
+
+    def _rows_between(self, start, stop):
+        return self.take(slice(start, stop))
 
     def _live_tree(self):
         """The tree as of now where it is in use, else None."""
@@ -420,33 +473,11 @@ class State:
         norms = np.empty(self.n)
         for here, block in self.row_blocks():
             norms[here] = row_squares(block)
+        if not norms.max() < np.finfo(self.dtype).max:
+            raise ValueError(f"X is too large under the metric for {self.dtype}.")
         return norms
 
     def _make_room(self, rank):
-        if self.log.room >= rank:
-            return
-        self.settle()
-        if self.log.room < rank:
-            self.log = self._new_log(self.k, rank, self.log.now)
-
-    def _new_log(self, k, least=_LEAST_LOG, start=0):
-        capacity = max(least, self.d // _LOG_SHARE)
-        return Log(k, self.n, capacity, self.dtype, start)
-
-    def _watch_drift(self):
-        """Count this update's rounding error; rebuild where the sum may show.
-
-        Each update leaves an error of about eps times the present size, in an arbitrary
-        direction, so squared errors add up. A metric that shrinks makes old ones show.
-        """
-        energy = float(self.norms.view(self.n).sum())
-        self.drift += np.finfo(self.dtype).eps ** 2 * energy
-        if self.drift > self.tolerance**2 * energy:
-            self.forget()
-
-
-def _gain(T, along, W):
-    """Change of ``‖y_i‖²`` under ``y_i += W T_i``, where ``along = y_i · W``."""
-    T = T.astype(np.float64)
-    gram = W.astype(np.float64).T @ W
-    return np.einsum("ij,ij->i", T, 2 * along + T @ gram)
+        capacity = max(_LEAST_LOG, min(self.d // _LOG_SHARE, _MOST_LOG))
+        if self.log.used + rank > capacity:
+            self.settle()

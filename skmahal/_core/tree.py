@@ -62,12 +62,19 @@ class DistanceTree:
         self._squares[self._leaves] = _sums_from(norms, starts)
         self._add_up()
 
-    def assign(self, indices, before, after):
-        """Replace rows of some points; O(k log n) each."""
+    def assign(self, indices, rows_between):
+        """Follow points that were replaced; O(k (bucket + log n)) each.
+
+        `rows_between(start, stop)` gives rows as they are now. The sums of a bucket are
+        taken anew: adding what changed would keep the rounding of a large point that
+        has gone.
+        """
         self._own()
-        leaves = self.capacity + self._buckets_of(indices)
-        np.add.at(self._sums, leaves, after.astype(np.float64) - before)
-        np.add.at(self._squares, leaves, row_squares(after) - row_squares(before))
+        leaves = self.capacity + np.unique(self._buckets_of(indices))
+        starts = self.starts
+        for leaf in leaves:
+            start, stop = starts[leaf - self.capacity :][:2]
+            self._sums[leaf], self._squares[leaf] = _sums_of(rows_between(start, stop))
         self._add_up_from(leaves)
 
     def append(self, rows):
@@ -84,16 +91,22 @@ class DistanceTree:
         self._n_buckets = first + len(starts)
         self._add_up_from(leaves)
 
-    def remove(self, indices, rows):
-        """Remove points; O(k) each, and O(nk / bucket) for the sums above."""
+    def remove(self, indices, rows_between):
+        """Follow points that were removed; O(k bucket) each, and O(nk / bucket) above.
+
+        `indices` are positions before, `rows_between` gives rows as they are after.
+        """
         buckets = self._buckets_of(indices)
         counts = self.counts - np.bincount(buckets, minlength=self._n_buckets)
-        self._own()
-        sums, squares = self._sums[self._leaves], self._squares[self._leaves]
-        np.subtract.at(sums, buckets, rows)
-        np.subtract.at(squares, buckets, row_squares(rows))
-        filled = counts > 0
-        leaves = counts[filled], sums[filled], np.maximum(squares[filled], 0)
+        sums, squares = (
+            self._sums[self._leaves].copy(),
+            self._squares[self._leaves].copy(),
+        )
+        starts = np.concatenate([[0], np.cumsum(counts)])
+        for bucket in np.unique(buckets):
+            rows = rows_between(*starts[bucket : bucket + 2])
+            sums[bucket], squares[bucket] = _sums_of(rows)
+        leaves = tuple(values[counts > 0] for values in (counts, sums, squares))
         while len(leaves[0]) > 1 and leaves[0].mean() < self.bucket / 4:
             leaves = tuple(_paired(values) for values in leaves)
         self._plant(*leaves)
@@ -308,6 +321,11 @@ def _bucket_counts(n, bucket):
 def _sums_from(values, starts):
     """Sums, in float64, of the runs of `values` that begin at `starts`."""
     return np.add.reduceat(values, starts, axis=0, dtype=np.float64)
+
+
+def _sums_of(rows):
+    """The sum of rows and the sum of their squared lengths, in float64."""
+    return rows.sum(axis=0, dtype=np.float64), row_squares(rows).sum()
 
 
 def _paired(values):

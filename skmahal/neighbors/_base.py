@@ -57,6 +57,17 @@ class SketchedNeighborsBase(BaseEstimator):
         return self._engine.U
 
     @property
+    def m_(self):
+        """Rows of a sketch, at the present size; what they would be where exact."""
+        if self.engine_ == "sketched":
+            return self._engine.m
+        built = self._built
+        if built["m"] != "auto":
+            return built["m"]
+        promise = built["eps"], built["delta"], built["sketch"]
+        return plan.sketch_rows(self._engine.n, built["L"], *promise)
+
+    @property
     def R_(self):
         """Sketches that serve a query for distances, at the present size."""
         built = self._built
@@ -175,10 +186,6 @@ class SketchedNeighborsBase(BaseEstimator):
         learnt = resolve_components(self.metric_learner, X, y, X.shape[1], X.dtype)
         U, self.metric_learner_ = learnt
         self.L_ = self.L
-        self.m_ = self.m
-        if self.m == "auto":
-            promise = self.eps, self.delta, self.sketch
-            self.m_ = plan.sketch_rows(X.shape[0], self.L, *promise)
         self._built = self._build_parameters()
         self._engine = make_engine(U, X, **self._built)
 
@@ -187,8 +194,8 @@ class SketchedNeighborsBase(BaseEstimator):
         return {
             "eps": self.eps,
             "delta": self.delta,
-            "m": self.m_,
-            "L": self.L_,
+            "m": self.m,
+            "L": self.L,
             "R": self.R,
             "lead": self.lead,
             "sketch": self.sketch,
@@ -225,15 +232,16 @@ class SketchedNeighborsBase(BaseEstimator):
         """
         # joblib's own Parallel: scikit-learn's sets warning filters inside each task,
         # which threads share.
-        step = max(1, _BATCH_BYTES // (self._engine.dtype.itemsize * X.shape[1]))
         jobs = min(jobs or effective_n_jobs(self.n_jobs), X.shape[0])
+        budget = int(get_config()["working_memory"] * _MIB // (4 * jobs))
+        # Dense batches are views; those made dense are memory at work.
+        most = min(_BATCH_BYTES, budget) if sparse.issparse(X) else _BATCH_BYTES
+        step = max(1, most // (self._engine.dtype.itemsize * X.shape[1]))
         pieces = max(jobs, -(-X.shape[0] // step))
-        budget = get_config()["working_memory"] * _MIB // (4 * jobs)
-        self._engine.tile_bytes = int(min(TILE_BYTES, budget))
+        self._engine.tile_bytes = min(TILE_BYTES, budget)
         batches = gen_even_slices(X.shape[0], min(pieces, X.shape[0]))
         if jobs == 1:
             return [answer(_dense(X[batch])) for batch in batches]
-        self._engine.settle()
         with threadpool_limits(1, user_api="blas"):
             return Parallel(jobs, require="sharedmem")(
                 delayed(answer)(_dense(X[batch])) for batch in batches
@@ -254,6 +262,15 @@ def as_before_on_error(estimator):
         estimator.__dict__.clear()
         estimator.__dict__.update(before)
         raise
+
+
+def check_one_row_each(X, indices):
+    """Raise where there is not one row of X for each of the positions."""
+    if X.shape[0] != len(indices):
+        raise ValueError(
+            f"X has {X.shape[0]} rows, expected {len(indices)}, one for each of "
+            "indices."
+        )
 
 
 def _dense(rows):

@@ -2,12 +2,13 @@
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from skmahal._compat import fit_context
 
 from ._supervised import SupervisedNeighborsBase
-from ._voting import class_shares
+from ._voting import class_shares, class_votes
 
 
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
@@ -119,10 +120,10 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         y : ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Classes.
         """
-        shares = self._shares(X)
+        ballots = self._votes(X)
         winners = [
-            classes[share.argmax(axis=1)]
-            for classes, share in zip(self._classes, shares, strict=True)
+            classes[votes.argmax(axis=1)]
+            for classes, votes in zip(self._classes, ballots, strict=True)
         ]
         return np.stack(winners, axis=1) if self.outputs_2d_ else winners[0]
 
@@ -139,7 +140,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         p : ndarray of shape (n_queries, n_classes), or a list of them for many outputs
             Shares, in the order of `classes_`.
         """
-        shares = self._shares(X)
+        shares = [class_shares(votes) for votes in self._votes(X)]
         return shares if self.outputs_2d_ else shares[0]
 
     @property
@@ -152,43 +153,63 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _shares(self, X):
+    def _votes(self, X):
+        """Votes of the neighbours for the classes of every output."""
         labels, weights = self._neighbour_targets(X)
         return [
-            class_shares(labels[:, :, output], weights, len(classes))
+            class_votes(labels[:, :, output], weights, len(classes))
             for output, classes in enumerate(self._classes)
         ]
 
-    def _learn_targets(self, y, classes=None):
-        check_classification_targets(y)
-        columns = self._as_columns(y)
+    def _outputs(self, y):
+        """Labels as they were meant: one column is one output, with a warning."""
+        return column_or_1d(y, warn=True) if y.shape[1:] == (1,) else y
+
+    def _learn_targets(self, columns, classes=None):
+        check_classification_targets(columns)
         if classes is None:
             self._classes = [np.unique(column) for column in columns.T]
         else:
-            given = classes if self.outputs_2d_ else [classes]
-            self._classes = [np.unique(np.asarray(known)) for known in given]
-        return self._known_targets(y)
+            self._classes = _class_lists(classes, columns.shape[1])
+        return self._known_targets(columns)
 
-    def _known_targets(self, y):
+    def _known_targets(self, columns):
         """Positions of labels among the classes, (n_samples, n_outputs)."""
-        codes = np.empty((len(y), len(self._classes)), dtype=np.intp)
-        for output, column in enumerate(self._as_columns(y).T):
-            known = self._classes[output]
-            places = np.minimum(np.searchsorted(known, column), len(known) - 1)
-            unseen = known[places] != column
-            if unseen.any():
-                raise ValueError(
-                    f"y contains {column[unseen][0]!r}, which is not among the classes "
-                    f"{known.tolist()}."
-                )
-            codes[:, output] = places
-        return codes
+        known = zip(columns.T, self._classes, strict=True)
+        return np.stack([_codes(*pair) for pair in known], axis=1)
 
     def _check_same_classes(self, classes):
-        given = classes if self.outputs_2d_ else [classes]
-        for known, again in zip(self._classes, given, strict=True):
-            if not np.array_equal(known, np.unique(np.asarray(again))):
+        again = _class_lists(classes, len(self._classes))
+        for known, given in zip(self._classes, again, strict=True):
+            if not np.array_equal(known, given):
                 raise ValueError(
-                    f"classes must be those of the first call, {known.tolist()}, "
-                    f"got {np.unique(np.asarray(again)).tolist()}."
+                    f"classes must be those of the first call, {known.tolist()}, got "
+                    f"{given.tolist()}."
                 )
+
+
+def _class_lists(classes, n_outputs):
+    """Sorted classes of every output, from one array or from a list of them."""
+    lists = [classes] if n_outputs == 1 else classes
+    if len(lists) != n_outputs or any(np.ndim(known) != 1 for known in lists):
+        expected = "an array" if n_outputs == 1 else f"a list of {n_outputs} arrays"
+        raise ValueError(f"classes must be {expected}, got {classes!r}.")
+    return [np.unique(np.asarray(known)) for known in lists]
+
+
+def _codes(labels, classes):
+    """Position of every label among the classes; one that is not there is an error.
+
+    Examples
+    --------
+    >>> _codes(np.array(["b", "a", "b"]), np.array(["a", "b"]))
+    array([1, 0, 1])
+    """
+    place = {label: code for code, label in enumerate(classes.tolist())}
+    codes = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.intp)
+    if (codes < 0).any():
+        unseen = labels.tolist()[np.argmin(codes)]
+        raise ValueError(
+            f"y contains {unseen!r}, which is not among the classes {classes.tolist()}."
+        )
+    return codes

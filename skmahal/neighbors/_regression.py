@@ -50,7 +50,7 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
     Attributes
     ----------
     outputs_2d_ : bool
-        Whether there are many outputs.
+        Whether targets have two dimensions, and then so have predictions.
     components_ : ndarray of shape (k, n_features)
         The metric's U as of now.
     m_, L_, R_, lead_, engine_, metric_learner_, n_samples_fit_
@@ -110,8 +110,8 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         means = mean_targets(*self._neighbour_targets(X))
         return means if self.outputs_2d_ else means[:, 0]
 
-    def _learn_targets(self, y):
-        return self._known_targets(y)
+    def _learn_targets(self, columns):
+        return self._known_targets(columns)
 
-    def _known_targets(self, y):
-        return self._as_columns(np.asarray(y, dtype=np.float64))
+    def _known_targets(self, columns):
+        return columns.astype(np.float64)

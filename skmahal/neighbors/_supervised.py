@@ -1,13 +1,14 @@
 """An index whose points carry targets."""
 
 import numpy as np
+from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmahal._compat import StrOptions, fit_context
 from skmahal._core.checks import as_indices
-from skmahal._core.points import grown
+from skmahal._core.points import grown, owned
 
-from ._base import SketchedNeighborsBase, as_before_on_error
+from ._base import SketchedNeighborsBase, as_before_on_error, check_one_row_each
 from ._queries import KNeighborsQueries
 from ._voting import neighbour_weights
 
@@ -16,7 +17,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
     """Points and targets that are added, replaced and removed together.
 
     Subclasses say how targets are stored (`_learn_targets` at the first call,
-    `_known_targets` after it) and how those of neighbours make a prediction.
+    `_known_targets` after it; both take and give a column for each output) and how
+    those of neighbours make a prediction.
     """
 
     _parameter_constraints = {
@@ -91,11 +93,13 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             The estimator with the new points.
         """
         check_is_fitted(self)
-        X, y = self._labelled(X, y)
         indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
-        targets = self._known_targets(y)
+        X, targets = self._more_labelled(X, y)
+        check_one_row_each(X, indices)
+        held = owned(self._targets)
         self._engine.update_x(X, indices)
-        self._targets[indices] = targets
+        held[indices] = targets
+        self._targets = held
         return self
 
     def remove_points(self, indices):
@@ -126,42 +130,44 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
 
     def _labelled(self, X, y, reset=False):
         dtype = (np.float64, np.float32) if reset else self._engine.dtype
-        return validate_data(
-            self,
-            X,
-            y,
-            reset=reset,
-            accept_sparse="csr",
-            dtype=dtype,
-            multi_output=True,
-        )
+        form = {"accept_sparse": "csr", "dtype": dtype, "multi_output": True}
+        X, y = validate_data(self, X, y, reset=reset, **form)
+        if sparse.issparse(y):
+            raise TypeError("y must be dense, got a sparse matrix.")
+        return X, y
+
+    def _outputs(self, y):
+        """Targets in the form that predictions will have."""
+        return y
 
     def _fit_labelled(self, X, y, **known):
         with as_before_on_error(self):
             X, y = self._labelled(X, y, reset=True)
-            self.outputs_2d_ = y.ndim == 2 and y.shape[1] > 1
-            targets = self._learn_targets(y, **known)
-            self._build(X, y)
+            y = self._outputs(y)
+            self.outputs_2d_ = y.ndim == 2
+            columns = y.reshape(len(y), -1)
+            targets = self._learn_targets(columns, **known)
+            self._build(X, columns[:, 0] if columns.shape[1] == 1 else y)
             self._targets = targets
         return self
 
     def _append_labelled(self, X, y):
-        X, y = self._labelled(X, y)
-        n, new = self.n_samples_fit_, self._known_targets(y)
+        X, new = self._more_labelled(X, y)
+        n = self.n_samples_fit_
         targets = grown(self._targets, n, n + len(new))
         targets[n : n + len(new)] = new
-        self._engine.append(X)
+        # Before the points: targets beyond the last point are not seen.
         self._targets = targets
+        self._engine.append(X)
         return self
 
-    def _as_columns(self, y):
-        """Targets as (n_samples, n_outputs), as many outputs as were fitted."""
-        columns = y.reshape(len(y), -1)
-        if hasattr(self, "_targets") and columns.shape[1] != self._targets.shape[1]:
-            raise ValueError(
-                f"y has {columns.shape[1]} outputs, expected {self._targets.shape[1]}."
-            )
-        return columns
+    def _more_labelled(self, X, y):
+        """Points for a fitted index, and their targets as they are stored."""
+        X, y = self._labelled(X, y)
+        columns, n_outputs = y.reshape(len(y), -1), self._targets.shape[1]
+        if columns.shape[1] != n_outputs:
+            raise ValueError(f"y has {columns.shape[1]} outputs, expected {n_outputs}.")
+        return X, self._known_targets(columns)
 
     def _neighbour_targets(self, X):
         """Targets of the neighbours, (queries, K, outputs), and their weights."""

@@ -5,7 +5,7 @@ from sklearn.utils.validation import check_is_fitted
 from skmahal._compat import fit_context
 from skmahal._core.checks import as_indices
 
-from ._base import SketchedNeighborsBase, as_before_on_error
+from ._base import SketchedNeighborsBase, as_before_on_error, check_one_row_each
 
 
 class UnlabelledNeighborsBase(SketchedNeighborsBase):
@@ -68,11 +68,7 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         check_is_fitted(self)
         indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
         X = self._points(X)
-        if X.shape[0] != len(indices):
-            raise ValueError(
-                f"X has {X.shape[0]} rows, expected {len(indices)}, one for each of "
-                "indices."
-            )
+        check_one_row_each(X, indices)
         self._engine.update_x(X, indices)
         return self
 

@@ -277,7 +277,7 @@ class SketchedMahalanobisNeighbors(
         audit : tuple
             Named: `n_pairs`; `ratios`, quantiles of estimate over exact distance;
             `outside`, the share of pairs off by more than `eps`; `promised`, the
-            probability of that; `p_value`, of a binomial test; `passed`. O(k) a pair.
+            probability of that; `p_value`, by Markov's inequality; `passed`. O(k) each.
         """
         check_is_fitted(self)
         n_pairs = as_count("n_pairs", n_pairs)

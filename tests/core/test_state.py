@@ -1,9 +1,11 @@
 """Truth, log and derived arrays: when they catch up, and what an interruption costs."""
 
 import contextlib
+import pickle
 
 import numpy as np
 import pytest
+from scipy import sparse
 
 from skmahal import MetricMaintenance
 from skmahal._core import state as state_module
@@ -40,19 +42,93 @@ def test_ten_thousand_updates_leave_sketches_within_the_stated_drift(dtype):
     assert index.check() <= STATED_DRIFT[dtype]
 
 
-def test_a_metric_that_shrinks_a_millionfold_does_not_leave_old_rounding_behind():
-    index, oracle, rng = make(dtype=np.float32)
+def assert_as_fresh(index, q, rtol):
+    """Neighbours and distances are those of an index that was never updated."""
+    fresh = ExactMaintenance(index.U, index.X)
+    found, truth = index.exact_all(q), fresh.exact_all(q)
+    np.testing.assert_allclose(found, truth, rtol=rtol, atol=rtol * truth.max())
+    assert_nearest(*index.kneighbors(q, 4), truth, rtol, rtol * truth.max())
+    index.check()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("factor", [1e3, 1e6])
+def test_a_metric_that_shrinks_does_not_leave_old_rounding_behind(factor, dtype):
+    index, oracle, rng = make(dtype=dtype)
+    q = oracle.X[:6].astype(dtype)
+    row = rng.normal(size=(1, 30)).astype(dtype)
+    for size in (factor, 1):
+        index.set_rows((size * row).astype(dtype), [3])
+        touch_all(index)
+        index.kneighbors(q, 2)
+    assert_as_fresh(index, q, 100 * STATED_DRIFT[dtype])
+
+
+def test_rounding_is_watched_point_by_point():
+    """Half the points lose a feature that made them large; the others stay large."""
+    index, oracle, _ = make(dtype=np.float32)
+    X = oracle.X.astype(np.float32)
+    X[::2, 0] = 0
+    X[1::2, 0] = 1e5
+    X[1::2, 1] = 1e5
+    index.update_x(X, range(200))
     touch_all(index)
-    W = (1e6 * rng.normal(size=(20, 20))).astype(np.float32)
-    V = rng.normal(size=(30, 20)).astype(np.float32)
     before = index.U
-    index.update_low_rank(W, V)
-    index.query_all(oracle.X[:2])
-    index.update_low_rank(-W, V)
-    index.set_metric(before)
-    assert index.check() <= STATED_DRIFT[np.float32]
-    truth = oracle.query_all(oracle.X[:3])
-    assert_nearest(*index.kneighbors(oracle.X[:3], 4), truth, 1e-3, 1e-3)
+    U = before.copy()
+    U[:, 0] = U[:, 1] = 0
+    index.update_low_rank(U[:, :2] - before[:, :2], np.eye(30, 2))
+    assert_as_fresh(index, X[1:12:2], 1e-3)
+
+
+def test_many_nearly_low_rank_steps_do_not_lose_their_remainders():
+    index, oracle, rng = make(n=60, dtype=np.float32)
+    touch_all(index)
+    for _ in range(1000):
+        step = rng.normal(size=(20, 1)) @ rng.normal(size=(1, 30))
+        index.set_metric(index.U * (1 - 1e-6) + 1e-2 * step)
+    assert_as_fresh(index, oracle.X[:5].astype(np.float32), 1e-3)
+
+
+def test_an_update_that_overflows_is_refused_and_changes_nothing():
+    index, oracle, _ = make()
+    touch_all(index)
+    q, before = oracle.X[:3], index.exact_all(oracle.X[:3])
+    for size in (1e80, 1e200):
+        with pytest.raises(ValueError, match=r"too large|overflow"):
+            index.update_low_rank(np.full((20, 1), size), np.full((30, 1), size))
+    np.testing.assert_array_equal(index.exact_all(q), before)
+    index.check()
+
+
+def test_points_that_overflow_are_refused():
+    X = np.full((20, 30), 1e200)
+    with pytest.raises(ValueError, match="X is too large"):
+        ExactMaintenance(None, X)
+    index, oracle, _ = make()
+    touch_all(index)
+    for write in (index.append, lambda z: index.update_x(z, [3])):
+        with pytest.raises(ValueError, match="X is too large"):
+            write(X[:1])
+    index.check()
+    assert agrees(index, oracle, oracle.X[:3])
+
+
+def test_a_first_batch_near_zero_does_not_fix_the_origin():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(200, 30)).astype(np.float32)
+    far = (X + 1e5).astype(np.float32)
+    index = ExactMaintenance(rng.normal(size=(20, 30)).astype(np.float32), X[:10])
+    index.append(far)
+    index.remove(np.arange(10))
+    truth = Oracle(index.U, far).query_all(far[:5])
+    assert_nearest(*index.kneighbors(far[:5], 4), truth, 1e-3, 1e-3 * truth.max())
+
+
+def test_wide_points_cost_no_log_before_the_first_update():
+    X = sparse.random(20, 1 << 20, density=1e-5, format="csr", random_state=0)
+    index = ExactMaintenance(None, X)
+    assert index.kneighbors(X[:1].toarray(), 1)[1][0, 0] == 0
+    assert len(pickle.dumps(index)) < 1e6
 
 
 class Counted:
@@ -125,10 +201,12 @@ def test_points_added_between_updates_are_not_updated_twice():
 def test_a_long_log_is_folded_and_its_memory_bounded():
     index, _, rng = make()
     touch_all(index)
-    capacity = index._state.log.room
-    for _ in range(5 * capacity):
+    for _ in range(100):
         index.update_low_rank(rng.normal(size=20), rng.normal(size=30))
-        assert index._state.log.used <= capacity
+        assert index._state.log.used <= 16
+    index.update_low_rank(rng.normal(size=(20, 18)), rng.normal(size=(30, 18)))
+    index.update_low_rank(rng.normal(size=20), rng.normal(size=30))
+    assert index._state.log.used == 1
     index.check()
 
 

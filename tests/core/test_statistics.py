@@ -150,3 +150,38 @@ def test_every_sketch_is_chosen_equally_often():
     for column in picks.T:
         statistic, limit = chi_squared(column, np.ones(7))
         assert statistic <= limit
+
+
+def test_the_promise_is_kept_as_the_index_grows():
+    eps, delta, failed = 0.2, 0.05, 0
+    for seed in range(100):
+        rng = np.random.default_rng(seed)
+        X, q = rng.normal(size=(500, 60)), rng.normal(size=60)
+        index = MetricMaintenance(None, X[:5], eps=eps, delta=delta, seed=seed)
+        index.query_all(q)
+        index.append(X[5:])
+        truth = np.linalg.norm(X - q, axis=1)
+        failed += (np.abs(index.query_all(q) / truth - 1) > eps).any()
+    assert failed <= most_failures(100, delta)
+
+
+def test_pairs_are_served_by_sampled_sketches_that_change_with_the_version():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(50, 30))
+    index = MetricMaintenance(None, X, m=4, L=40, R=3, seed=0)
+    i, j = np.arange(25), np.arange(25, 50)
+    first = index.query_pair(i, j)
+    assert len(np.unique(first.round(12))) == 25
+    np.testing.assert_array_equal(first, index.query_pair(j, i))
+    index.update_x(X[0], 0)
+    assert (index.query_pair(i, j) != first).mean() > 0.5
+
+
+def test_the_key_is_secret():
+    """Two seeds choose differently; without a seed so do two indexes."""
+    rng = np.random.default_rng(0)
+    X, Q = rng.normal(size=(50, 6)), rng.normal(size=(64, 6))
+    seeds = (0, 1, None, None)
+    made = [MetricMaintenance(None, X, m=2, L=8, R=1, seed=seed) for seed in seeds]
+    picks = [index._picks(Q, 1).ravel().tolist() for index in made]
+    assert len({tuple(pick) for pick in picks}) == 4

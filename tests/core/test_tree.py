@@ -27,13 +27,13 @@ class Planted:
     def assign(self, count):
         i = self.rng.permutation(len(self.rows))[:count]
         new = self.rng.normal(size=(len(i), K))
-        self.tree.assign(i, self.rows[i], new)
         self.rows[i] = new
+        self.tree.assign(i, self.between)
 
     def remove(self, count):
         i = np.sort(self.rng.permutation(len(self.rows))[:count])
-        self.tree.remove(i, self.rows[i])
         self.rows = np.delete(self.rows, i, axis=0)
+        self.tree.remove(i, self.between)
 
     def move(self, rank):
         W, T = (
@@ -42,6 +42,9 @@ class Planted:
         )
         self.rows = self.rows + T @ W.T
         self.tree.move(W, T, row_squares(self.rows))
+
+    def between(self, start, stop):
+        return self.rows[start:stop]
 
     def squares(self, q, start, stop):
         return row_squares(self.rows[start:stop] - q)
@@ -128,3 +131,18 @@ def test_one_point_that_dwarfs_all_others_is_still_drawn_in_proportion():
     p = distances[1234] / distances.sum()
     deviation = np.sqrt(4000 * p * (1 - p))
     assert abs((draws == 1234).sum() - 4000 * p) <= 5 * deviation
+
+
+@pytest.mark.parametrize("how", ["assign", "remove"])
+def test_a_huge_point_leaves_no_rounding_behind_when_it_goes(how):
+    planted = Planted(300, 16, np.random.default_rng(0))
+    huge = np.full((1, K), 1e12)
+    if how == "remove":
+        planted.tree.append(huge)
+        planted.tree.remove(np.array([300]), planted.between)
+    else:
+        before = planted.rows[7].copy()
+        for row in (huge[0], before):
+            planted.rows[7] = row
+            planted.tree.assign(np.array([7]), planted.between)
+    planted.check()

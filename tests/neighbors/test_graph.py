@@ -1,0 +1,222 @@
+"""SketchedMahalanobisNeighborsTransformer stands in for KNeighborsTransformer."""
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.cluster import DBSCAN, SpectralClustering
+from sklearn.decomposition import PCA
+from sklearn.exceptions import NotFittedError
+from sklearn.manifold import TSNE, Isomap
+from sklearn.neighbors import (
+    KNeighborsClassifier,
+    KNeighborsTransformer,
+    LocalOutlierFactor,
+)
+from sklearn.pipeline import make_pipeline
+from sklearn.utils import estimator_checks
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+from skmahal import SketchedMahalanobisNeighborsTransformer
+
+from .cases import normal
+from .labelled import ENGINES, SMALLEST_SKETCH, stored, whole_metric
+
+CONFORMING = [
+    SketchedMahalanobisNeighborsTransformer(),
+    SketchedMahalanobisNeighborsTransformer(**SMALLEST_SKETCH),
+    SketchedMahalanobisNeighborsTransformer(mode="connectivity", m=1, L=3),
+    SketchedMahalanobisNeighborsTransformer(metric_learner=PCA(1), n_jobs=2),
+]
+
+NOT_IN_THE_DEFAULT_SET = [
+    estimator_checks.check_dataframe_column_names_consistency,
+    estimator_checks.check_estimators_partial_fit_n_features,
+    estimator_checks.check_param_validation,
+    estimator_checks.check_get_feature_names_out_error,
+    estimator_checks.check_transformer_get_feature_names_out,
+    estimator_checks.check_transformer_get_feature_names_out_pandas,
+    estimator_checks.check_set_output_transform,
+]
+
+# A sparse result cannot be a data frame, which these take for an answer.
+OF_DATA_FRAMES = [
+    estimator_checks.check_set_output_transform_pandas,
+    estimator_checks.check_global_output_transform_pandas,
+]
+
+any_engine = pytest.mark.parametrize("engine", ENGINES)
+any_mode = pytest.mark.parametrize("mode", ["distance", "connectivity"])
+
+
+def groups(n, seed):
+    """Whole numbers whose distances do not tie: graphs agree to the last bit."""
+    centres = 1.5 * normal(3, D)[np.arange(n) % 3]
+    return np.round(1000 * (centres + normal(n, D, seed=seed)))
+
+
+D = 20
+POINTS, MORE = groups(150, seed=1), groups(40, seed=2)
+POINTS[7] *= 5  # an outlier
+KINDS = np.arange(150) % 3
+
+
+@parametrize_with_checks(CONFORMING)
+def test_scikit_learn_conventions(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize("estimator", CONFORMING, ids=repr)
+@pytest.mark.parametrize("check", NOT_IN_THE_DEFAULT_SET, ids=lambda c: c.__name__)
+def test_scikit_learn_conventions_that_are_not_checked_by_default(estimator, check):
+    check("SketchedMahalanobisNeighborsTransformer", clone(estimator))
+
+
+@pytest.mark.filterwarnings("ignore:X .*feature names")
+@pytest.mark.parametrize("estimator", CONFORMING, ids=repr)
+@pytest.mark.parametrize("check", OF_DATA_FRAMES, ids=lambda c: c.__name__)
+def test_scikit_learn_conventions_of_data_frames(estimator, check):
+    check("SketchedMahalanobisNeighborsTransformer", clone(estimator))
+
+
+def test_the_checks_meet_both_engines():
+    engines = [clone(one).fit(normal(20, 3)).engine_ for one in CONFORMING]
+    assert engines == ["exact", "sketched", "sketched", "exact"]
+
+
+def test_the_columns_are_named_after_the_points():
+    graph = SketchedMahalanobisNeighborsTransformer().fit(normal(9, 3))
+    prefix = "sketchedmahalanobisneighborstransformer"
+    assert_array_equal(
+        graph.get_feature_names_out(), [f"{prefix}{i}" for i in range(9)]
+    )
+    graph.partial_fit(normal(1, 3)).remove_points([0, 1])
+    assert len(graph.get_feature_names_out()) == 8
+
+
+def test_a_data_frame_of_the_graph_is_refused_as_scikit_learn_does():
+    graph = SketchedMahalanobisNeighborsTransformer().set_output(transform="pandas")
+    with pytest.raises(ValueError, match="sparse matrix"):
+        graph.fit_transform(normal(9, 3))
+
+
+# --- the graph of scikit-learn's KNeighborsTransformer --------------------------------
+
+
+class Under(KNeighborsTransformer):
+    """scikit-learn's graph of the points under U."""
+
+    def __init__(self, U=None, mode="distance", n_neighbors=5):
+        super().__init__(mode=mode, n_neighbors=n_neighbors, algorithm="brute")
+        self.U = U
+
+    def fit(self, X, y=None):
+        return super().fit(X @ self.U.T)
+
+    def transform(self, X):
+        return super().transform(X @ self.U.T)
+
+    def fit_transform(self, X, y=None):
+        return self.fit(X).transform(X)
+
+
+def both(engine, **params):
+    """The transformer, and scikit-learn's under the same metric."""
+    k, settings = ENGINES[engine]
+    U = whole_metric(k, D)
+    ours = SketchedMahalanobisNeighborsTransformer(
+        metric_learner=U, **params, **settings
+    )
+    assert ours.fit(POINTS).engine_ == engine.split("-")[0]
+    return clone(ours), Under(U, **params)
+
+
+def assert_same_graph(one, other):
+    assert sparse.issparse(one)
+    assert one.format == other.format == "csr"
+    assert one.shape == other.shape
+    assert one.dtype == other.dtype
+    for part in ("data", "indices", "indptr"):
+        assert_array_equal(getattr(one, part), getattr(other, part))
+
+
+@any_engine
+@any_mode
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_the_graph_is_that_of_scikit_learn_to_the_last_bit(engine, mode, storage):
+    ours, theirs = both(engine, mode=mode, n_neighbors=7)
+    graph = ours.fit_transform(stored(POINTS, storage))
+    assert_same_graph(graph, theirs.fit_transform(POINTS))
+    assert_same_graph(ours.transform(stored(MORE, storage)), theirs.transform(MORE))
+
+
+@any_engine
+@pytest.mark.parametrize(("mode", "entries"), [("distance", 6), ("connectivity", 5)])
+def test_distances_have_one_neighbour_more_and_the_point_itself(engine, mode, entries):
+    ours, _ = both(engine, mode=mode, n_neighbors=5)
+    graph = ours.fit_transform(POINTS)
+    assert_array_equal(np.diff(graph.indptr), entries)
+    first = graph.indices.reshape(-1, entries)[:, 0]
+    assert_array_equal(first, np.arange(len(POINTS)))
+    if mode == "distance":
+        assert not graph.diagonal().any()
+        assert (np.diff(graph.data.reshape(-1, entries)) > 0).all()
+
+
+@any_engine
+def test_the_graph_follows_points_and_metric(engine):
+    ours, theirs = both(engine)
+    ours.fit(POINTS[:100]).transform(MORE)
+    ours.partial_fit(POINTS[100:]).update_points([3, 5], MORE[:2]).remove_points([0])
+    now = POINTS.copy()
+    now[[3, 5]] = MORE[:2]
+    U = theirs.U.copy()
+    U[1] = whole_metric(1, D)[0]
+    ours.update_metric(U[1], rows=[1])
+    theirs.set_params(U=U).fit(now[1:])
+    assert_same_graph(ours.transform(MORE), theirs.transform(MORE))
+
+
+CONSUMERS = {
+    "KNeighborsClassifier": KNeighborsClassifier(metric="precomputed"),
+    "LocalOutlierFactor": LocalOutlierFactor(n_neighbors=5, metric="precomputed"),
+    "DBSCAN": DBSCAN(eps=12_000, min_samples=4, metric="precomputed"),
+    "SpectralClustering": SpectralClustering(
+        3, n_neighbors=13, affinity="precomputed_nearest_neighbors", random_state=0
+    ),
+    "TSNE": TSNE(
+        metric="precomputed", perplexity=4, init="random", max_iter=250, random_state=0
+    ),
+    "Isomap": Isomap(n_neighbors=60, metric="precomputed"),
+}
+
+
+@any_engine
+@pytest.mark.parametrize("name", CONSUMERS)
+def test_estimators_take_the_graph_for_that_of_scikit_learn(engine, name):
+    n_neighbors = 60 if name == "Isomap" else 13
+    answers = []
+    for graph in both(engine, n_neighbors=n_neighbors):
+        consumer = make_pipeline(graph, clone(CONSUMERS[name]))
+        if name in ("TSNE", "Isomap"):
+            answers.append(consumer.fit_transform(POINTS))
+        elif name == "KNeighborsClassifier":
+            consumer.fit(POINTS, KINDS)
+            answers.append(consumer.predict_proba(MORE))
+        else:
+            answers.append(consumer.fit_predict(POINTS))
+    assert len(np.unique(answers[0])) > 1
+    assert_array_equal(*answers)
+
+
+def test_before_fit_there_is_no_graph():
+    with pytest.raises(NotFittedError):
+        SketchedMahalanobisNeighborsTransformer().transform(POINTS)
+
+
+def test_more_neighbours_than_points_are_refused():
+    graph = SketchedMahalanobisNeighborsTransformer(n_neighbors=9).fit(normal(9, 3))
+    with pytest.raises(ValueError, match="n_neighbors"):
+        graph.transform(normal(9, 3))
+    assert graph.set_params(n_neighbors=8).transform(normal(9, 3)).shape == (9, 9)
