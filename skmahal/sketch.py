@@ -12,6 +12,7 @@ from sklearn.base import (
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skmahal._atomic import as_before_on_error
 from skmahal._compat import HasMethods, Interval, StrOptions, fit_context
 from skmahal._core.bounds import failure, sketch_size
 from skmahal._core.projections import SKETCHES, draw, toarray
@@ -142,14 +143,15 @@ class MahalanobisSketch(
         self : MahalanobisSketch
             The fitted transformer.
         """
-        X = validate_data(self, X, **_POINTS)
-        n, d = X.shape
-        U, learner = resolve_components(self.metric_learner, X, y, d, X.dtype)
-        m = self._size(n, d if U is None else len(U))
-        rng = np.random.default_rng(seed_from(self.random_state))
-        self._components = _sketched(self.sketch, m, U, d, rng, X.dtype)
-        self.m_ = self._components.shape[0]
-        self.metric_learner_ = learner
+        with as_before_on_error(self):
+            X = validate_data(self, X, **_POINTS)
+            n, d = X.shape
+            U, learner = resolve_components(self.metric_learner, X, y, d, X.dtype)
+            m = self._size(n, d if U is None else len(U))
+            rng = np.random.default_rng(seed_from(self.random_state))
+            self._components = _sketched(self.sketch, m, U, d, rng, X.dtype)
+            self.m_ = self._components.shape[0]
+            self.metric_learner_ = learner
         return self
 
     def transform(self, X):

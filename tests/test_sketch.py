@@ -377,3 +377,13 @@ def test_an_unfitted_sketch_says_so():
     assert not hasattr(transformer, "components_")
     with pytest.raises(NotFittedError):
         transformer.transform(normal(10, 3))
+
+
+def test_a_refit_that_fails_leaves_the_earlier_fit():
+    X = np.random.default_rng(0).normal(size=(20, 5))
+    sketch = MahalanobisSketch(m=3, metric_learner=np.eye(5), random_state=0).fit(X)
+    before = sketch.transform(X)
+    with pytest.raises(ValueError, match="metric_learner"):
+        sketch.fit(X[:, :4])
+    assert sketch.n_features_in_ == 5
+    np.testing.assert_array_equal(sketch.transform(X), before)

@@ -1,6 +1,5 @@
 """What every estimator over an index shares: parameters, fitting, updates, batches."""
 
-from contextlib import contextmanager
 from numbers import Integral, Real
 
 import numpy as np
@@ -250,18 +249,6 @@ class SketchedNeighborsBase(BaseEstimator):
     def _checked_n_neighbors(self, n_neighbors, most):
         n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors
         return as_count("n_neighbors", n_neighbors, most=most)
-
-
-@contextmanager
-def as_before_on_error(estimator):
-    """Give an estimator its attributes back where the block raises."""
-    before = estimator.__dict__.copy()
-    try:
-        yield
-    except BaseException:
-        estimator.__dict__.clear()
-        estimator.__dict__.update(before)
-        raise
 
 
 def check_one_row_each(X, indices):

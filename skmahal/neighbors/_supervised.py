@@ -4,11 +4,12 @@ import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skmahal._atomic import as_before_on_error
 from skmahal._compat import StrOptions, fit_context
 from skmahal._core.checks import as_indices
 from skmahal._core.points import grown, owned
 
-from ._base import SketchedNeighborsBase, as_before_on_error, check_one_row_each
+from ._base import SketchedNeighborsBase, check_one_row_each
 from ._queries import KNeighborsQueries
 from ._voting import neighbour_weights
 

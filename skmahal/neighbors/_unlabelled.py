@@ -2,10 +2,11 @@
 
 from sklearn.utils.validation import check_is_fitted
 
+from skmahal._atomic import as_before_on_error
 from skmahal._compat import fit_context
 from skmahal._core.checks import as_indices
 
-from ._base import SketchedNeighborsBase, as_before_on_error, check_one_row_each
+from ._base import SketchedNeighborsBase, check_one_row_each
 
 
 class UnlabelledNeighborsBase(SketchedNeighborsBase):

@@ -394,6 +394,18 @@ def test_sparse_points_are_never_made_dense_as_a_whole(params):
     assert_array_equal(knn.kneighbors(X[:9], 1)[1].ravel(), np.arange(9))
 
 
+def test_sparse_queries_are_made_dense_a_batch_at_a_time():
+    """2,000 × 5,120 numbers in float32 are 39 MiB, and a batch of its own 16."""
+    n, d = 2_000, 5_120
+    where = np.arange(n), np.arange(n)
+    Q = sparse.csr_matrix((np.ones(n, np.float32), where), shape=(n, d))
+    U = some_metric(4, d)
+    knn = SketchedMahalanobisClassifier(metric_learner=U).fit(Q[:50], np.arange(50) % 3)
+    knn.predict(Q[:5])
+    with config_context(working_memory=8):
+        assert peak(knn.predict, Q) < 8 + 1
+
+
 # --- bad input ------------------------------------------------------------------------
 
 N, D = 30, 4
