@@ -10,6 +10,7 @@ from scipy import sparse
 from skmahal import MetricMaintenance
 from skmahal._core import state as state_module
 from skmahal._core.exact import ExactMaintenance
+from skmahal._core.points import DensePoints
 from tests.oracle import Oracle, assert_nearest
 
 STATED_DRIFT = {np.float32: 4e-5, np.float64: 4e-13}
@@ -241,6 +242,11 @@ STEPS = [
     (state_module.DistanceTree, "append"),
     (state_module.DistanceTree, "assign"),
     (state_module.DistanceTree, "remove"),
+    (state_module.DistanceTree, "move"),
+    (state_module.DistanceTree, "_sum_children"),
+    (DensePoints, "append"),
+    (DensePoints, "assign"),
+    (DensePoints, "keep"),
 ]
 
 

@@ -101,6 +101,20 @@ def test_bounds_that_are_too_high_would_be_noticed():
     assert sum(missed) > most_failures(SEEDS, 0.05)
 
 
+def test_points_within_a_radius_are_missed_no_more_often_than_promised():
+    delta, missed = 0.3, 0
+    for seed in range(SEEDS):
+        rng = np.random.default_rng(seed)
+        X, q = rng.normal(size=(200, 100)), rng.normal(size=100)
+        index = MetricMaintenance(None, X, m=12, L=3, delta=delta, seed=seed)
+        truth = np.linalg.norm(X - q, axis=1)
+        radius = np.sort(truth)[40:42].mean()
+        _, [found] = index.radius_neighbors(q, radius)
+        assert set(found) <= set(np.flatnonzero(truth <= radius))
+        missed += len(found) < 41
+    assert missed <= most_failures(SEEDS, delta)
+
+
 def chi_squared(draws, weights):
     """Pearson's statistic of draws against probabilities ∝ weights, and its limit."""
     expected = len(draws) * weights / weights.sum()
