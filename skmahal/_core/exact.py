@@ -217,7 +217,7 @@ class ExactMaintenance:
             u = self._state.transform(Q[tile])
             for row, bounds in enumerate(self._radius_bounds(Q[tile], u)):
                 near = np.flatnonzero(bounds <= np.float64(radius) ** 2)
-                squares = row_squares(self._state.take(near) - u[row])
+                squares = self._squares_to(u[row], near)
                 query = np.full(len(near), tile.start + row)
                 found = self._near_roots(squares, Q, query, near)
                 distances.append(found[found <= radius])
@@ -366,7 +366,13 @@ class ExactMaintenance:
 
     def _evaluator(self, u):
         """Exact squared distances of one transformed query to given points."""
-        return lambda indices: row_squares(self._state.take(indices) - u)
+        return lambda indices: self._squares_to(u, indices)
+
+    def _squares_to(self, u, indices):
+        squares = np.empty(len(indices))
+        for part in slices(len(indices), self._tile_rows(self.k)):
+            squares[part] = row_squares(self._state.take(indices[part]) - u)
+        return squares
 
     def _find_exactly(self, found, u, queries):
         bounds = self._exact_bounds(u)

@@ -217,6 +217,8 @@ class MetricMaintenance(ExactMaintenance):
         if most is None:
             votes, _ = self._certificate(1)
             most = min(lead.MOST, max(0, metric.k - self.m * votes) // 2)
+        if not most:
+            return np.zeros((metric.k, 0), dtype=self.dtype)
         sample = np.sort(rng.permutation(self.n)[: lead.SAMPLE])
         rows = metric.transform(self._state.points.take(sample))
         P, variances = lead.leading_directions(rows, most, rng)

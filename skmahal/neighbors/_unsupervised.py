@@ -217,7 +217,7 @@ class SketchedMahalanobisNeighbors(
         return np.concatenate(parts)
 
     def sum_distances(self, X, start=0, stop=None, power=2):
-        """Sum of ``distance ** power`` from each query to a range of points, exactly.
+        """Sum of exact ``distance ** power`` from each query to a range of points.
 
         Parameters
         ----------
