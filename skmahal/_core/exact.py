@@ -353,12 +353,13 @@ class ExactMaintenance:
         return tree.squared_sums(u, start, stop, squares_between)
 
     def _root_sums(self, u, start, stop):
-        sums, norms = np.zeros(len(u)), self._state.current_norms()
+        # In float64, where a near point loses no digits that float32 rows have.
+        u, sums = u.astype(np.float64), np.zeros(len(u))
         for part in slices(stop - start, self._tile_rows(max(self.k, len(u)))):
             here = slice(start + part.start, start + part.stop)
-            rows = self._state.take(here)
-            D = squared_distances(u, rows, row_squares(u), norms[here])
-            sums += np.sqrt(np.maximum(D, 0)).sum(axis=1, dtype=np.float64)
+            rows = self._state.take(here).astype(np.float64)
+            D = squared_distances(u, rows, row_squares(u), row_squares(rows))
+            sums += np.sqrt(np.maximum(D, 0)).sum(axis=1)
         return sums
 
     def _radius_bounds(self, Q, u):
