@@ -219,8 +219,10 @@ class MetricMaintenance(ExactMaintenance):
             most = min(lead.MOST, max(0, metric.k - self.m * votes) // 2)
         if not most:
             return np.zeros((metric.k, 0), dtype=self.dtype)
-        sample = np.sort(rng.permutation(self.n)[: lead.SAMPLE])
-        rows = metric.transform(self._state.points.take(sample))
+        points = self._state.points
+        size = min(lead.SAMPLE, points.most_dense_rows)
+        sample = np.sort(rng.permutation(self.n)[:size])
+        rows = metric.transform(points.take(sample))
         P, variances = lead.leading_directions(rows, most, rng)
         if self._asked_lead is None:
             P = P[:, : lead.worthwhile(variances, self.m)]

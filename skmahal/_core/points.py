@@ -10,6 +10,7 @@ from scipy import sparse
 
 _BLOCK_BYTES = 1 << 22
 _FAR = 4.0
+_DENSE_SHARE = 4
 
 
 def make_points(X):
@@ -62,6 +63,11 @@ class DensePoints:
     @property
     def dtype(self):
         return self._buffer.dtype
+
+    @property
+    def most_dense_rows(self):
+        """How many rows may be dense at once."""
+        return self.n
 
     @property
     def array(self):
@@ -142,6 +148,11 @@ class SparsePoints:
     @property
     def dtype(self):
         return self._csr.dtype
+
+    @property
+    def most_dense_rows(self):
+        """How many rows may be dense at once: never nearly all of them."""
+        return -(-self.n // _DENSE_SHARE)
 
     @property
     def widest_rows(self):

@@ -224,18 +224,23 @@ class SketchedNeighborsBase(BaseEstimator):
         else:
             self._engine = make_engine(U, engine.X, **self._built)
 
-    def _in_batches(self, answer, X, jobs=None):
+    def _in_batches(self, answer, X, jobs=None, width=0):
         """``answer(rows)`` for batches of dense query rows, in order, on threads.
 
-        Sparse rows are made dense a batch at a time. `jobs` overrides `n_jobs`.
+        Sparse rows are made dense a batch at a time. `jobs` overrides `n_jobs`. `width`
+        is how many numbers a query needs at work beside its tile.
         """
         # joblib's own Parallel: scikit-learn's sets warning filters inside each task,
         # which threads share.
         jobs = min(jobs or effective_n_jobs(self.n_jobs), X.shape[0])
         budget = int(get_config()["working_memory"] * _MIB // (4 * jobs))
+        itemsize = self._engine.dtype.itemsize
+        step = _BATCH_BYTES // (itemsize * X.shape[1])
         # Dense batches are views; those made dense are memory at work.
-        most = min(_BATCH_BYTES, budget) if sparse.issparse(X) else _BATCH_BYTES
-        step = max(1, most // (self._engine.dtype.itemsize * X.shape[1]))
+        width += X.shape[1] if sparse.issparse(X) else 0
+        if width:
+            step = min(step, budget // (itemsize * width))
+        step = max(1, step)
         pieces = max(jobs, -(-X.shape[0] // step))
         self._engine.tile_bytes = min(TILE_BYTES, budget)
         batches = gen_even_slices(X.shape[0], min(pieces, X.shape[0]))

@@ -311,4 +311,5 @@ class SketchedMahalanobisNeighbors(
             pairs = zip(self._distances(rows), engine.exact_all(rows), strict=True)
             return [relative_errors(*pair).mean() for pair in pairs]
 
-        return self._in_batches(errors, X)
+        # Estimates and exact distances to all points are held side by side.
+        return self._in_batches(errors, X, width=2 * self.n_samples_fit_)

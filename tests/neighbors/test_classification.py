@@ -394,6 +394,17 @@ def test_sparse_points_are_never_made_dense_as_a_whole(params):
     assert_array_equal(knn.kneighbors(X[:9], 1)[1].ravel(), np.arange(9))
 
 
+def test_leading_directions_are_of_a_sample_of_sparse_points():
+    """2,000 × 5,120 numbers in float32 are 39 MiB."""
+    n, d, rng = 2_000, 5_120, np.random.default_rng(0)
+    where = np.repeat(np.arange(n), 25), rng.integers(d, size=25 * n)
+    X = sparse.csr_matrix((rng.random(25 * n, np.float32), where), shape=(n, d))
+    knn = SketchedMahalanobisClassifier(m=16, L=2, lead=8)
+    with config_context(working_memory=4):
+        assert peak(knn.fit, X, np.arange(n) % 3) < 39 * 3 / 4
+    assert knn.lead_ == 8
+
+
 def test_sparse_queries_are_made_dense_a_batch_at_a_time():
     """2,000 × 5,120 numbers in float32 are 39 MiB, and a batch of its own 16."""
     n, d = 2_000, 5_120

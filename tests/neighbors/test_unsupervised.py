@@ -977,10 +977,11 @@ def test_answers_are_right_with_little_working_memory(kind):
     assert_same_up_to_rounding(expected, got, kind.dtype)
 
 
+@pytest.mark.parametrize("method", ["kneighbors", "score"])
 @pytest.mark.parametrize(
     "params", [EXACT, {**SKETCHED, "m": 1}], ids=["exact", "sketched"]
 )
-def test_working_memory_is_respected(params):
+def test_working_memory_is_respected(params, method):
     X, Q = normal(40_000, 4), normal(40, 4, seed=1)
     index = SketchedMahalanobisNeighbors(**params).fit(X)
     index.kneighbors(Q[:1])
@@ -988,7 +989,7 @@ def test_working_memory_is_respected(params):
     def peak(working_memory):
         with config_context(working_memory=working_memory):
             tracemalloc.start()
-            index.kneighbors(Q)
+            getattr(index, method)(Q)
             used = tracemalloc.get_traced_memory()[1]
             tracemalloc.stop()
         return used / 2**20
