@@ -4,6 +4,7 @@ The rest of the package imports these names from here, so that a change in a
 dependency is answered in one file.
 """
 
+import sys
 from functools import wraps
 from importlib import import_module
 from inspect import signature
@@ -20,6 +21,7 @@ _VALIDATION = {
     "metric_learn.itml": ("check_array",),
     "metric_learn.scml": ("check_array",),
 }
+_MARK = "_knows_force_all_finite"
 
 
 def import_optional(name, extra, purpose):
@@ -50,6 +52,9 @@ def enable_metric_learn():
     scikit-learn still knows it, or metric-learn no longer uses these functions, nothing
     is changed. Importing skmahal never changes anything.
 
+    An estimator of skmahal with a learner of metric-learn takes the call along when it
+    is pickled, so that a search with many processes needs no more.
+
     Returns
     -------
     changed : bool
@@ -73,6 +78,15 @@ def enable_metric_learn():
     return any([_translate_in(*place) for place in _VALIDATION.items()])
 
 
+def metric_learn_is_enabled():
+    """Whether :func:`enable_metric_learn` has changed anything in this process."""
+    return any(
+        hasattr(getattr(sys.modules.get(module), name, None), _MARK)
+        for module, names in _VALIDATION.items()
+        for name in names
+    )
+
+
 def _translate_in(module, names):
     """Replace validation functions of a module; whether any was not yet replaced."""
     try:
@@ -83,7 +97,7 @@ def _translate_in(module, names):
     stale = {
         name: validate
         for name, validate in held.items()
-        if validate is not None and not hasattr(validate, "_knows_force_all_finite")
+        if validate is not None and not hasattr(validate, _MARK)
     }
     for name, validate in stale.items():
         setattr(module, name, _translated(validate))
@@ -99,5 +113,5 @@ def _translated(validate):
             kwargs["ensure_all_finite"] = kwargs.pop("force_all_finite")
         return validate(*args, **kwargs)
 
-    translated._knows_force_all_finite = True
+    setattr(translated, _MARK, True)
     return translated

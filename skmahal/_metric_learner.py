@@ -2,10 +2,11 @@
 
 import numpy as np
 from scipy import sparse
-from sklearn.base import clone
+from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
+from skmahal._compat import enable_metric_learn, metric_learn_is_enabled
 from skmahal._core.factor import components_from
 
 
@@ -16,8 +17,9 @@ def resolve_components(metric_learner, X, y, n_features, dtype):
     ----------
     metric_learner : None, array-like of shape (k, n_features), or estimator
         None is the Euclidean metric. An array is U itself. An estimator is cloned
-        and fitted on `X` and `y`, and gives U as :func:`components_of` says; wrap it
-        in :class:`sklearn.frozen.FrozenEstimator` to use it as it is.
+        and fitted on `X` and `y`, where labels that are names are numbered, and gives U
+        as :func:`components_of` says; wrap it in
+        :class:`sklearn.frozen.FrozenEstimator` to use it as it is.
     X : {array-like, sparse matrix} of shape (n_samples, n_features)
         Points to fit the estimator on.
     y : array-like of shape (n_samples,), or None
@@ -53,15 +55,11 @@ def resolve_components(metric_learner, X, y, n_features, dtype):
     """
     if metric_learner is None:
         return None, None
-    learner, name = None, "metric_learner"
-    if is_learner(metric_learner):
-        learner = metric_learner = clone(metric_learner).fit(X, y)
-    return components_of(metric_learner, name, n_features, dtype), learner
-
-
-def is_learner(metric):
-    """Whether `metric` stands for a metric, rather than being the matrix U."""
-    return any(hasattr(metric, name) for name in ("fit", *_SOURCES))
+    name = "metric_learner"
+    if not is_learner(metric_learner):
+        return check_components(metric_learner, name, n_features, dtype), None
+    learner = _fitted(metric_learner, X, y)
+    return _extracted(learner, name, n_features, dtype), learner
 
 
 def components_of(metric, name, n_features, dtype):
@@ -72,21 +70,103 @@ def components_of(metric, name, n_features, dtype):
     """
     if not is_learner(metric):
         return check_components(metric, name, n_features, dtype)
-    for source, extract in _SOURCES.items():
-        if hasattr(metric, source):
-            if source != "components_":
-                _check_fitted(metric, name)
-            return check_components(
-                extract(metric), f"{name}.{source}", n_features, dtype
-            )
+    if not hasattr(metric, "components_"):
+        _check_fitted(metric, name)
+    return _extracted(metric, name, n_features, dtype)
+
+
+def is_learner(metric):
+    """Whether `metric` stands for a metric, rather than being the matrix U."""
+    return any(hasattr(metric, name) for name in ("fit", *_SOURCES))
+
+
+class LearnsMetric(BaseEstimator):
+    """An estimator with a `metric_learner` that can be fitted in other processes too.
+
+    Where :func:`~skmahal.enable_metric_learn` was called here, it is called wherever an
+    estimator that needs it is unpickled, as in the workers of a grid search.
+    """
+
+    def __getstate__(self):
+        state = dict(super().__getstate__())
+        if _is_of_metric_learn(self.metric_learner) and metric_learn_is_enabled():
+            state[_ENABLED] = True
+        return state
+
+    def __setstate__(self, state):
+        state = dict(state)
+        if state.pop(_ENABLED, False):
+            enable_metric_learn()
+        super().__setstate__(state)
+
+
+def _is_of_metric_learn(learner):
+    return type(learner).__module__.split(".")[0] == "metric_learn"
+
+
+def _fitted(learner, X, y):
+    """A fitted clone of the learner, which gets numbers for labels."""
+    try:
+        learner = clone(learner)
+    except TypeError as error:
+        raise TypeError(f"metric_learner cannot be cloned: {error}") from error
+    try:
+        learner.fit(X, numbered(y))
+    except TypeError as error:
+        if "force_all_finite" not in str(error):
+            raise
+        hint = "call skmahal.enable_metric_learn() for metric-learn to work here"
+        raise TypeError(f"{error}; {hint}.") from error
+    return learner
+
+
+def numbered(y):
+    """Targets with numbers in place of names, which not every learner takes.
+
+    Examples
+    --------
+    >>> numbered(np.array(["b", "a", "b"]))
+    array([1, 0, 1])
+    """
+    if y is None or np.asarray(y).dtype.kind not in "OUS":
+        return y
+    columns = np.asarray(y).reshape(len(y), -1).T
+    codes = [np.unique(column, return_inverse=True)[1] for column in columns]
+    return np.stack(codes, axis=1).reshape(np.shape(y))
+
+
+def _extracted(learner, name, n_features, dtype):
+    for source, factored in _SOURCES.items():
+        if not hasattr(learner, source):
+            continue
+        given, what = getattr(learner, source), f"{name}.{source}"
+        if factored is not None:
+            given = _factored(given(), factored, what, n_features)
+        return check_components(given, what, n_features, dtype)
     raise ValueError(
         f"{name} must have one of {', '.join(_SOURCES)} once fitted, and "
-        f"{type(metric).__name__} has none."
+        f"{type(learner).__name__} has none."
     )
+
+
+def _factored(matrix, kind, what, n_features):
+    """U from the matrix that a method of a learner gives."""
+    if np.shape(matrix) != (n_features, n_features):
+        raise ValueError(
+            f"{what} must give an array of shape ({n_features}, {n_features}) to match "
+            f"X, got shape {np.shape(matrix)}."
+        )
+    try:
+        return components_from(**{kind: matrix})
+    except ValueError as error:
+        raise ValueError(f"{what} gives no metric: {error}") from error
 
 
 def _check_fitted(learner, name):
     """Methods may be there before there is anything to get from them."""
+    if isinstance(learner, type):
+        kind = learner.__name__
+        raise TypeError(f"{name} must be an instance, got the class {kind}.")
     try:
         if hasattr(learner, "fit"):
             check_is_fitted(learner)
@@ -95,13 +175,13 @@ def _check_fitted(learner, name):
         raise ValueError(f"{name} must be fitted, and this {kind} is not.") from error
 
 
+# Where a learner may have its metric, and what the matrix of a method is.
 _SOURCES = {
-    "components_": lambda learner: learner.components_,
-    "get_mahalanobis_matrix": lambda learner: components_from(
-        A=learner.get_mahalanobis_matrix()
-    ),
-    "get_precision": lambda learner: components_from(VI=learner.get_precision()),
+    "components_": None,
+    "get_mahalanobis_matrix": "A",
+    "get_precision": "VI",
 }
+_ENABLED = "_metric_learn_enabled"
 
 
 def check_components(components, name, n_features, dtype):

@@ -5,7 +5,6 @@ from numbers import Integral, Real
 import numpy as np
 from scipy import sparse
 from sklearn.base import (
-    BaseEstimator,
     ClassNamePrefixFeaturesOutMixin,
     TransformerMixin,
 )
@@ -16,12 +15,12 @@ from skmahal._atomic import as_before_on_error
 from skmahal._compat import HasMethods, Interval, StrOptions, fit_context
 from skmahal._core.bounds import failure, sketch_size
 from skmahal._core.projections import SKETCHES, draw, toarray
-from skmahal._metric_learner import resolve_components
+from skmahal._metric_learner import LearnsMetric, resolve_components
 from skmahal._random import seed_from
 
 
 class MahalanobisSketch(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, LearnsMetric
 ):
     r"""Sketch points so that Euclidean distances are near Mahalanobis distances.
 

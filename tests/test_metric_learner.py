@@ -109,6 +109,16 @@ def test_supervised_learners_of_metric_learn_are_fitted_inside(name):
 
 
 @of_metric_learn
+def test_labels_may_be_strings(name):
+    names = np.array(["setosa", "versicolor", "virginica"])
+    knn = SketchedMahalanobisClassifier(metric_learner=METRIC_LEARN[name])
+    expected = knn.fit(X, Y).predict(Q)
+    found = knn.fit(X, names[Y]).predict(Q)
+    # LFDA starts its eigensolver at random.
+    assert np.mean(found == names[expected]) > 0.95
+
+
+@of_metric_learn
 def test_fitted_learners_of_metric_learn_move_an_index(name):
     alone = clone(METRIC_LEARN[name]).fit(X, Y)
     for settings in ({}, SKETCHED):
@@ -205,7 +215,7 @@ def test_a_frozen_learner_is_not_fitted_again(learner):
     assert_array_equal(frozen.fit(X, Y).components_, index.components_)
 
 
-def test_labels_reach_the_learner_as_they_were_given():
+def test_labels_reach_the_learner_as_numbers():
     class SeesTargets(BaseEstimator):
         def fit(self, X, y):
             self.components_ = np.eye(X.shape[1])
@@ -213,8 +223,12 @@ def test_labels_reach_the_learner_as_they_were_given():
             return self
 
     names = np.array(["a", "b", "c"])[Y]
-    knn = SketchedMahalanobisClassifier(metric_learner=SeesTargets()).fit(X, names)
-    assert_array_equal(knn.metric_learner_.seen_, names)
+    for labels in (Y, names, names.astype(object)):
+        knn = SketchedMahalanobisClassifier(metric_learner=SeesTargets()).fit(X, labels)
+        assert_array_equal(knn.metric_learner_.seen_, Y)
+    two = np.stack([names, names[::-1]], axis=1)
+    knn.fit(X, two)
+    assert_array_equal(knn.metric_learner_.seen_, np.stack([Y, Y[::-1]], axis=1))
     column = SketchedMahalanobisRegressor(metric_learner=SeesTargets())
     assert column.fit(X, Y[:, np.newaxis]).metric_learner_.seen_.shape == Y.shape
     both = np.stack([Y, Y], axis=1)
@@ -260,6 +274,14 @@ def test_a_pipeline_is_searched_through_every_level():
         f"{step}__weights": ["uniform", "distance"],
     }
     search = GridSearchCV(pipeline, grid, cv=3).fit(X, Y)
+    assert search.score(Q, Y_TRUE) > 0.9
+
+
+@pytest.mark.filterwarnings("ignore:'force_all_finite' was renamed:FutureWarning")
+def test_learners_of_metric_learn_are_searched_by_other_processes():
+    knn = SketchedMahalanobisClassifier(metric_learner=metric_learn.LFDA())
+    grid = {"metric_learner__n_components": [2, 3]}
+    search = GridSearchCV(knn, grid, cv=2, n_jobs=2, error_score="raise").fit(X, Y)
     assert search.score(Q, Y_TRUE) > 0.9
 
 
@@ -380,6 +402,7 @@ def test_labels_stay_when_the_number_of_rows_changes():
 
 class WithoutAMetric(BaseEstimator):
     def fit(self, X, y=None):
+        self.fitted_ = True
         return self
 
 
@@ -393,7 +416,7 @@ BAD_LEARNERS = {
     "NaN": (OfMatrix(np.full((4, 4), np.nan)), "A contains NaN"),
     "other features": (
         OfMatrix(np.eye(3)),
-        r"get_mahalanobis_matrix must be .* \(k, 4\).* got shape \(3, 3\)",
+        r"get_mahalanobis_matrix must give .* \(4, 4\).* got shape \(3, 3\)",
     ),
     "no metric": (
         WithoutAMetric(),
@@ -435,6 +458,40 @@ def test_a_learner_that_fails_leaves_the_estimator_as_it_was(kind, error):
     assert_refused(kind(metric_learner=learner), fit, error, "the learner failed")
     index = kind().fit(X[:30], Y[:30]).set_params(metric_learner=learner)
     assert_refused(index, fit, error, "the learner failed")
+
+
+class Stateless(BaseEstimator):
+    """A learner that returns nothing from `fit` and keeps nothing."""
+
+    def fit(self, X, y=None):
+        pass
+
+    def get_mahalanobis_matrix(self):
+        return np.eye(4)
+
+
+def test_what_fit_returns_and_keeps_does_not_matter():
+    index = SketchedMahalanobisNeighbors(metric_learner=Stateless()).fit(X)
+    assert_allclose(index.components_.T @ index.components_, np.eye(4), atol=1e-12)
+
+
+def test_the_keyword_that_metric_learn_fails_by_comes_with_a_hint():
+    class OfOld(BaseEstimator):
+        def fit(self, X, y=None):
+            raise TypeError("unexpected keyword argument 'force_all_finite'")
+
+    knn = SketchedMahalanobisClassifier(metric_learner=OfOld())
+    assert_refused(
+        knn, call("fit", X, Y), TypeError, r"skmahal.enable_metric_learn\(\)"
+    )
+
+
+def test_a_class_is_no_learner():
+    knn = SketchedMahalanobisClassifier(metric_learner=PCA)
+    assert_refused(knn, call("fit", X, Y), TypeError, "metric_learner cannot be cloned")
+    knn = SketchedMahalanobisClassifier().fit(X, Y)
+    message = "metric must be an instance, got the class PCA"
+    assert_refused(knn, call("update_metric", PCA), TypeError, message)
 
 
 def test_the_error_of_a_learner_that_takes_no_sparse_points_is_shown():

@@ -126,6 +126,8 @@ class ExactMaintenance:
         of rows differs, derived arrays are rebuilt in O(nkd) when next used.
         """
         U = as_matrix("U", U, dtype=self.dtype, columns=self.d)
+        if not np.abs(U).max() < np.sqrt(np.finfo(self.dtype).max):
+            raise ValueError(f"The metric is too large for {self.dtype}.")
         change = None
         if len(U) == self.k:
             most = most_useful_rank(self.k, self.d, self._width)

@@ -27,9 +27,10 @@ def components_from(*, A=None, VI=None, V=None):
     Returns
     -------
     U : ndarray of shape (rank, d)
-        Scaled eigenvectors, by decreasing length. Directions whose eigenvalue is zero
-        up to rounding are left out: they do not count under A, and under V, where
-        nothing varies along them, they are not measured. O(d³).
+        Rows by decreasing length. Features are brought to one scale before anything is
+        taken for zero, so that units do not matter. Directions that are zero up to
+        rounding are left out: they do not count under A, and under V, where nothing
+        varies along them, they are not measured. O(d³).
 
     Raises
     ------
@@ -57,34 +58,56 @@ def components_from(*, A=None, VI=None, V=None):
         names = ", ".join(given) or "none"
         raise ValueError(f"Give exactly one of A, VI and V by name, got {names}.")
     [(name, matrix)] = given.items()
-    values, vectors = _eigen(name, matrix)
-    values = 1 / values if name == "V" else values
-    order = np.argsort(-values)
-    return np.sqrt(values[order])[:, np.newaxis] * vectors.T[order]
+    matrix, dtype = _symmetric(name, matrix)
+    scales, values, vectors = _scaled_eigen(name, matrix, np.finfo(dtype).eps)
+    if name == "V":
+        values = 1 / values
+        scales = np.divide(1, scales, where=scales > 0, out=np.zeros_like(scales))
+    U = np.sqrt(values)[:, np.newaxis] * vectors.T * scales
+    lengths = np.linalg.norm(U / np.abs(U).max(), axis=1)
+    return U[np.argsort(-lengths, kind="stable")].astype(dtype)
 
 
-def _eigen(name, matrix):
-    """The eigenvalues that are not zero, and their vectors in columns."""
-    matrix = _symmetric(name, matrix)
-    values, vectors = linalg.eigh(matrix)
-    rounding = len(values) * np.finfo(matrix.dtype).eps * np.abs(values).max()
-    if values[0] < -rounding:
+def _scaled_eigen(name, matrix, eps):
+    """Scales of the features, and what is not zero of the spectrum at those scales."""
+    scales = np.sqrt(np.maximum(np.diag(matrix), 0))
+    spectrum = _spectrum(matrix, scales, eps)
+    if spectrum is None:
+        # Scaling may also have made rounding errors large.
+        scales = np.ones_like(scales)
+        spectrum = _spectrum(matrix, scales, eps)
+    if spectrum is None:
         raise ValueError(
             f"{name} must be positive semi-definite, and has the eigenvalue "
-            f"{values[0]:.6g}."
+            f"{linalg.eigvalsh(matrix)[0]:.6g}."
         )
-    counts = values > rounding
-    if not counts.any():
+    values, vectors = spectrum
+    if not values.size:
         raise ValueError(f"{name} is zero: all points would be at distance zero.")
-    return values[counts], vectors[:, counts]
+    return scales, values, vectors
+
+
+def _spectrum(matrix, scales, eps):
+    """Eigenvalues that are not zero, and their vectors; None where one is negative."""
+    unit = np.where(scales > 0, scales, 1)
+    values, vectors = linalg.eigh(matrix / unit / unit[:, np.newaxis])
+    rounding = len(values) * eps * np.abs(values).max()
+    if values[0] < -rounding:
+        return None
+    return values[values > rounding], vectors[:, values > rounding]
 
 
 def _symmetric(name, matrix):
+    """The matrix in float64, symmetric to the last digit, and the type it came in."""
     dtype = np.float32 if getattr(matrix, "dtype", None) == np.float32 else np.float64
-    matrix = as_matrix(name, matrix, dtype=dtype)
+    matrix = as_matrix(name, matrix, dtype=np.float64)
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} must be square, got shape {matrix.shape}.")
-    gap = np.abs(matrix - matrix.T).max()
-    if gap > 1e3 * np.finfo(dtype).eps * np.abs(matrix).max():
-        raise ValueError(f"{name} must be symmetric, and differs by {gap:.3g}.")
-    return (matrix + matrix.T) / 2
+    gap, size = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
+    # Inverses of ill-conditioned matrices lose half the digits of their symmetry.
+    if gap > np.sqrt(np.finfo(dtype).eps) * size:
+        raise ValueError(
+            f"{name} must be symmetric, and {name} - {name}ᵀ has entries up to "
+            f"{gap:.3g} where {name} has {size:.3g}."
+        )
+    return (matrix + matrix.T) / 2, np.dtype(dtype)

@@ -421,7 +421,7 @@ class State:
         with np.errstate(over="ignore"):
             size = W * V * change.rank
         if not size < np.sqrt(float(np.finfo(self.dtype).max)):
-            raise ValueError(f"W and V make U too large for {self.dtype}.")
+            raise ValueError(f"The change makes U too large for {self.dtype}.")
 
     def _norms_after(self, T, along, W):
         """``‖y_i‖²`` after ``y_i += W T_i``, and the squared errors this leaves."""
@@ -429,7 +429,7 @@ class State:
         before, gram = self.current_norms(), W.astype(np.float64).T @ W
         norms = before + np.einsum("ij,ij->i", T, 2 * along + T @ gram)
         if not norms.max() < np.finfo(self.dtype).max:
-            raise ValueError(f"W and V make distances overflow {self.dtype}.")
+            raise ValueError(f"The change makes distances overflow {self.dtype}.")
         added = T.shape[1] * (T**2 @ np.diag(gram))
         errors = np.finfo(self.dtype).eps ** 2 * (before + added)
         return np.maximum(norms, 0), errors

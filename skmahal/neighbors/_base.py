@@ -6,7 +6,6 @@ import numpy as np
 from joblib import Parallel, delayed, effective_n_jobs
 from scipy import sparse
 from sklearn import get_config
-from sklearn.base import BaseEstimator
 from sklearn.utils import gen_even_slices
 from sklearn.utils.validation import check_is_fitted, validate_data
 from threadpoolctl import threadpool_limits
@@ -18,7 +17,7 @@ from skmahal._core.engines import make_engine
 from skmahal._core.exact import TILE_BYTES
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.projections import SKETCHES
-from skmahal._metric_learner import components_of, resolve_components
+from skmahal._metric_learner import LearnsMetric, components_of, resolve_components
 from skmahal._random import seed_from
 
 _BATCH_BYTES = 1 << 24
@@ -28,7 +27,7 @@ _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
 
 
-class SketchedNeighborsBase(BaseEstimator):
+class SketchedNeighborsBase(LearnsMetric):
     """An index behind scikit-learn's conventions.
 
     Subclasses store parameters in `__init__` and add queries. The index lives in

@@ -1,6 +1,7 @@
 import numpy as np
 import pytest
 from scipy.spatial.distance import cdist
+from sklearn.datasets import load_digits
 
 from skmahal._core.factor import components_from
 
@@ -37,6 +38,32 @@ def test_directions_without_variance_are_not_measured():
     np.testing.assert_allclose(U.T @ U, np.diag([1.0, 0.25, 0.0]))
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_units_of_the_features_do_not_matter(dtype):
+    """No feature is taken for rounding because it is measured in kilometres."""
+    V = np.cov(RNG.normal(size=(50, 8)), rowvar=False)
+    units = 10.0 ** np.arange(-8, 8, 2)
+    measured = (V * units * units[:, np.newaxis]).astype(dtype)
+    U = components_from(V=measured)
+    assert U.shape == (8, 8)
+    expected = distances(components_from(V=V))
+    rtol = 1e-9 if dtype == np.float64 else 1e-3
+    np.testing.assert_allclose(distances(U * units), expected, rtol=rtol, atol=rtol)
+    inverse = np.linalg.inv(V) / units / units[:, np.newaxis]
+    U = components_from(VI=inverse.astype(dtype))
+    np.testing.assert_allclose(distances(U * units), expected, rtol=rtol, atol=rtol)
+
+
+def test_a_pseudo_inverse_is_symmetric_enough():
+    V = np.cov(load_digits().data, rowvar=False)
+    VI = np.linalg.pinv(V)
+    assert not np.array_equal(VI, VI.T)
+    U, A = components_from(VI=VI), components_from(V=V)
+    X = load_digits().data[:20]
+    expected = cdist(X @ A.T, X @ A.T)
+    np.testing.assert_allclose(cdist(X @ U.T, X @ U.T), expected, rtol=1e-6, atol=1e-6)
+
+
 def test_an_indefinite_matrix_is_refused_with_its_eigenvalue():
     with pytest.raises(ValueError, match=r"VI must be .* eigenvalue -0\.25"):
         components_from(VI=np.diag([1.0, -0.25, 2.0]))
@@ -57,6 +84,7 @@ def test_rounding_below_zero_is_not_taken_for_indefinite():
         ({"A": [[1.0, 2.0], [0.0, 1.0]]}, "A must be symmetric"),
         ({"A": np.zeros((2, 2))}, "A is zero"),
         ({"A": [[np.nan]]}, "A contains NaN"),
+        ({"A": [[1.0, 1e-6], [0.0, 1.0]]}, "entries up to 1e-06 where A has 1"),
     ],
 )
 def test_what_is_no_such_matrix_is_refused_by_name(given, message):
