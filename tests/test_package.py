@@ -103,9 +103,22 @@ def test_the_contract_sees_every_form_of_import():
     assert not breaches_of_compat(core, "from skmahal._core import plan")
 
 
-@pytest.mark.parametrize("path", sorted((ROOT / "_core").rglob("*.py")), ids=dotted)
+COMPILED = ROOT / "_core" / "_fast.py"
+
+
+@pytest.mark.parametrize(
+    "path", sorted({*(ROOT / "_core").rglob("*.py")} - {COMPILED}), ids=dotted
+)
 def test_the_core_needs_numpy_and_scipy_alone(path):
     assert not breaches_of_core(path)
+
+
+def test_numba_is_imported_by_the_compiled_loops_alone_and_not_with_the_package():
+    assert {name for name, _ in breaches_of_core(COMPILED)} == {"numba"}
+    script = "import sys, skmahal; print('numba' in sys.modules)"
+    command = [sys.executable, "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT.parent)
+    assert done.stdout.strip() == "False", done.stderr
 
 
 @every_module

@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-from . import select
+from . import kernels
 from .checks import as_count, as_indices, as_matrix, check_finite
 from .metric import (
     ROUNDING,
@@ -13,12 +13,15 @@ from .metric import (
     most_useful_rank,
     row_change,
 )
+from .roots import Roots
 from .state import State
-from .tiles import lower_bounds, row_squares, squared_distances
+from .tiles import Part, lower_bounds, row_squares, squared_distances
+from .workers import run, slices
 
-TILE_BYTES = 1 << 25
-_MOST_TILE = 256
-_TRUTH_ROWS = 256
+# A tile of bounds is written by a product and read again by the search: it should stay
+# in cache meanwhile.
+TILE_BYTES = 1 << 23
+_MOST_TILE = 128
 
 
 class ExactMaintenance:
@@ -47,7 +50,11 @@ class ExactMaintenance:
         X = _as_points("X", X)
         if U is not None:
             U = as_matrix("U", U, dtype=X.dtype, columns=X.shape[1])
-        self._state = State(U, X)
+        self._hold(State(U, X))
+
+    def _hold(self, state):
+        self._state = state
+        self._roots = Roots(state)
         self.tile_bytes = TILE_BYTES
 
     def __repr__(self):
@@ -82,6 +89,20 @@ class ExactMaintenance:
     def X(self):
         """The points as of now, dense or CSR; do not write to it."""
         return self._state.points.array
+
+    @property
+    def targets(self):
+        """What travels with the points, one row each; None where nothing does."""
+        return self._state.current_targets()
+
+    @targets.setter
+    def targets(self, targets):
+        self._state.targets = targets
+
+    @property
+    def version(self):
+        """Number of changes of metric or points so far."""
+        return self._state.version
 
     def update_u(self, u, a):
         """Add `u` to row `a` of U. O(nd) now, and O(n) a column as arrays catch up.
@@ -138,7 +159,7 @@ class ExactMaintenance:
             self._state.add_low_rank(change, rounding=ROUNDING)
             self._state.metric.writable()[...] = U
 
-    def update_x(self, z, i):
+    def update_x(self, z, i, targets=None):
         """Replace point `i` by `z`. O(kd + k log n) each.
 
         Parameters
@@ -147,6 +168,8 @@ class ExactMaintenance:
             New points.
         i : int or array-like of shape (c,)
             Their positions, each at most once.
+        targets : ndarray of c rows, or None
+            What travels with them.
         """
         i = as_indices("i", i, self.n, unique=True)
         z = self._new_points("z", z)
@@ -154,11 +177,11 @@ class ExactMaintenance:
             raise ValueError(
                 f"z has {z.shape[0]} rows, expected {len(i)}, one for each i."
             )
-        self._state.assign(i, z)
+        self._state.assign(i, z, targets)
 
-    def append(self, X):
+    def append(self, X, targets=None):
         """Add points at the end. O(kd + k log n) each, amortised."""
-        self._state.append(self._new_points("X", X))
+        self._state.append(self._new_points("X", X), targets)
 
     def remove(self, indices):
         """Remove points; later ones move up, as with `numpy.delete`. O(n(d + k))."""
@@ -183,7 +206,7 @@ class ExactMaintenance:
         for part in slices(len(i), self._tile_rows(self.k)):
             rows = self._state.take(i[part]) - self._state.take(j[part])
             squares[part] = row_squares(rows)
-        return shaped(self._pair_roots(squares, i, j), shape)
+        return shaped(self._roots.of_pairs(squares, i, j), shape)
 
     def exact_all(self, q):
         """Exact distances of one query or of many. O(kd + nk) each."""
@@ -191,19 +214,17 @@ class ExactMaintenance:
         D = np.empty((len(Q), self.n), dtype=self.dtype)
         for tile in self._tiles(len(Q), self.n):
             u = self._state.transform(Q[tile])
-            D[tile] = self._roots(Q[tile], u, self._exact_squares(u))
+            D[tile] = self._roots.of_tile(Q[tile], u, self._exact_squares(u))
         return D[0] if single else D
 
-    def kneighbors(self, Q, K):
+    def kneighbors(self, Q, K, jobs=1):
         """The K nearest points: distances and indices, (queries, K), nearest first.
 
-        O(kd + nk) each.
+        O(kd + nk) each, on up to `jobs` threads.
         """
         Q, _ = self._queries(Q)
         found = Found(len(Q), as_count("K", K, most=self.n))
-        for tile in self._tiles(len(Q), self.n):
-            u = self._state.transform(Q[tile])
-            self._find_exactly(found, u, range(tile.start, tile.stop))
+        self._find_exactly(Q, np.arange(len(Q)), found, jobs)
         return self._settled(Q, found)
 
     def radius_neighbors(self, Q, radius):
@@ -217,11 +238,12 @@ class ExactMaintenance:
         distances, indices = [], []
         for tile in self._tiles(len(Q), self.n):
             u = self._state.transform(Q[tile])
-            for row, bounds in enumerate(self._radius_bounds(Q[tile], u)):
-                near = np.flatnonzero(bounds <= np.float64(radius) ** 2)
-                squares = self._squares_to(u[row], near)
+            bounds = self._radius_bounds(Q[tile], u) <= np.float64(radius) ** 2
+            for row, within in enumerate(bounds):
+                near = np.flatnonzero(within)
+                squares = self._squares_to(Q[tile], u, row, near)
                 query = np.full(len(near), tile.start + row)
-                found = self._near_roots(squares, Q, query, near)
+                found = self._roots.of_found(Q, squares, query, near)
                 distances.append(found[found <= radius])
                 indices.append(near[found <= radius])
         return distances, indices
@@ -265,6 +287,10 @@ class ExactMaintenance:
         tree = self._state.current_tree()
         draws = tree.sample(u, size, power, rng, squares_between)
         return draws[0] if single else draws
+
+    def prepare(self):
+        """Build what neighbour queries use, which they would do themselves. O(nkd)."""
+        self._state.prepare([self._state.rows])
 
     def settle(self):
         """Bring every array in use up to now. O(n) a column and pending rank."""
@@ -341,9 +367,9 @@ class ExactMaintenance:
 
     def _over_rows(self, u, distances, *args):
         D = np.empty((len(u), self.n), dtype=self.dtype)
-        u_squares, norms = row_squares(u), self._state.current_norms()
+        norms = self._state.current_norms().astype(self.dtype)
         for here, rows in self._state.row_blocks():
-            D[:, here] = distances(u, rows, u_squares, norms[here], *args)
+            D[:, here] = distances([Part(u, rows, norms[here])], *args)
         return D
 
     def _squared_sums(self, u, start, stop):
@@ -360,82 +386,46 @@ class ExactMaintenance:
         for part in slices(stop - start, self._tile_rows(max(self.k, len(u)))):
             here = slice(start + part.start, start + part.stop)
             rows = self._state.take(here).astype(np.float64)
-            D = squared_distances(u, rows, row_squares(u), row_squares(rows))
+            D = squared_distances([Part(u, rows, row_squares(rows))])
             sums += np.sqrt(np.maximum(D, 0)).sum(axis=1)
         return sums
 
     def _radius_bounds(self, Q, u):
         return self._exact_bounds(u)
 
-    def _evaluator(self, u):
-        """Exact squared distances of one transformed query to given points."""
-        return lambda indices: self._squares_to(u, indices)
+    def _squares_to(self, Q, u, row, indices):
+        """Exact squared distances of one of the queries to the given points."""
+        return self._state.searched(Q, u, lambda points: points.squares(row, indices))
 
-    def _squares_to(self, u, indices):
-        squares = np.empty(len(indices))
-        for part in slices(len(indices), self._tile_rows(self.k)):
-            squares[part] = row_squares(self._state.take(indices[part]) - u)
-        return squares
+    def _find_exactly(self, Q, positions, found, jobs):
+        """Fill in the neighbours of the queries at `positions`, by brute force."""
 
-    def _find_exactly(self, found, u, queries):
-        bounds = self._exact_bounds(u)
-        for row, query in enumerate(queries):
-            evaluate = self._evaluator(u[row])
-            found.put(query, select.nearest(bounds[row], found.K, evaluate, self.n))
+        def find(tile):
+            here = positions[tile]
+            u = self._state.transform(Q[here])
+            self._search(Q[here], u, self._exact_bounds(u), self.n, here, found)
+
+        run(find, self._tiles(len(positions), self.n), jobs)
+
+    def _search(self, Q, u, bounds, most, positions, found):
+        """Fill in what the bounds decide; the positions of the queries they do not."""
+        indices = np.empty((len(u), found.K), dtype=np.intp)
+        squares = np.empty((len(u), found.K))
+        undecided = self._state.searched(
+            Q, u, lambda points: kernels.nearest(bounds, points, most, indices, squares)
+        )
+        found.put(positions, indices, squares)
+        return positions[undecided]
 
     def _settled(self, Q, found):
         """Distances and indices, with distances near zero computed from the truth."""
         queries = np.repeat(np.arange(len(Q)), found.K)
-        roots = self._near_roots(
-            found.squares.ravel(), Q, queries, found.indices.ravel()
+        roots = self._roots.of_found(
+            Q, found.squares.ravel(), queries, found.indices.ravel()
         ).reshape(found.squares.shape)
         order = np.lexsort((found.indices, roots))
         indices = np.take_along_axis(found.indices, order, axis=1)
         return np.take_along_axis(roots, order, axis=1), indices
-
-    def _roots(self, Q, u, squares):
-        """Square roots of a tile of estimates, with those near zero from the truth."""
-        size = row_squares(u)[:, np.newaxis] + self._state.current_norms()
-        near = squares <= self._near(size)
-        np.maximum(squares, 0, out=squares)
-        roots = np.sqrt(squares, out=squares)
-        if near.any():
-            queries, points = np.nonzero(near)
-            roots[near] = self._from_truth(Q, queries, points)
-        return roots
-
-    def _near_roots(self, squares, Q, queries, points):
-        """Square roots for single pairs, with those near zero from the truth."""
-        roots = np.sqrt(squares).astype(self.dtype)
-        norms = self._state.current_norms()[points]
-        near = np.flatnonzero(squares <= self._near(norms))
-        roots[near] = self._from_truth(Q, queries[near], points[near])
-        return roots
-
-    def _pair_roots(self, squares, i, j):
-        roots = np.sqrt(np.maximum(squares, 0)).astype(self.dtype)
-        norms = self._state.current_norms()
-        near = np.flatnonzero(squares <= self._near(norms[i] + norms[j]))
-        for part in slices(len(near), _TRUTH_ROWS):
-            rows = self._state.points.dense(i[near[part]])
-            ones = np.arange(len(rows))
-            roots[near[part]] = self._from_truth(rows, ones, j[near[part]])
-        return roots
-
-    def _near(self, size):
-        """Squares that cannot be told from zero at the drift that is allowed."""
-        return (16 * self._state.tolerance) ** 2 * size
-
-    def _from_truth(self, Q, queries, points):
-        """``‖U (q - x)‖`` from the points themselves; exact zeros stay zero."""
-        distances = np.zeros(len(queries), dtype=self.dtype)
-        for part in slices(len(queries), _TRUTH_ROWS):
-            gaps = Q[queries[part]] - self._state.points.dense(points[part])
-            apart = np.flatnonzero(gaps.any(axis=1))
-            if apart.size:
-                rows = self._state.metric.transform(gaps[apart])
-                distances[part][apart] = np.sqrt(row_squares(rows))
-        return distances
 
 
 class Found:
@@ -446,8 +436,8 @@ class Found:
         self.indices = np.empty((n_queries, K), dtype=np.intp)
         self.squares = np.empty((n_queries, K))
 
-    def put(self, query, neighbours):
-        self.indices[query], self.squares[query] = neighbours
+    def put(self, positions, indices, squares):
+        self.indices[positions], self.squares[positions] = indices, squares
 
 
 def _as_points(name, X, dtype=None):
@@ -474,11 +464,6 @@ def _as_columns(name, value, rows, dtype):
 def _check_power(power):
     if power not in (1, 2):
         raise ValueError(f"power must be 1 or 2, got {power!r}.")
-
-
-def slices(count, step):
-    for start in range(0, count, step):
-        yield slice(start, min(start + step, count))
 
 
 def shaped(values, shape):

@@ -1,14 +1,30 @@
 """The paper's data structure, corrected: sketches that follow metric and points."""
 
+from typing import NamedTuple
+
 import numpy as np
 
-from . import keyed, lead, plan, projections, select
+from . import front, kernels, keyed, lead, plan, projections
 from .checks import as_count, as_fraction
-from .exact import ExactMaintenance, Found, shaped, slices
+from .exact import ExactMaintenance, Found, shaped
 from .state import Image
-from .tiles import lower_bounds, median_of, row_squares, squared_distances
+from .tiles import Part, lower_bounds, median_of, row_squares, squared_distances
+from .workers import run, slices
 
+# Brute force beats the evaluation of more points than this share: by little where
+# memory is read for one query, by much where a tile of them shares what is read.
 _DENSE_SHARE = 8
+_DENSE_SHARE_OF_FEW = 2
+_FEW = 8
+
+_ROWS_ARE_ALIKE = ("gaussian", "rademacher")
+
+
+class Sketch(NamedTuple):
+    """One sketch in two pieces: neighbour queries look at the head alone."""
+
+    head: Image
+    tail: Image
 
 
 class MetricMaintenance(ExactMaintenance):
@@ -42,7 +58,7 @@ class MetricMaintenance(ExactMaintenance):
         allows.
     lead : int or "auto", default=0
         Leading directions that are kept exactly and not sketched. 0 is the paper's
-        structure; "auto" chooses from the spectrum of a sample.
+        structure; "auto" chooses what makes neighbour queries cheapest on a sample.
     sketch : {"gaussian", "rademacher", "countsketch", "srht"}, default="gaussian"
         Distribution of the sketches.
     seed : int or None, default=None
@@ -83,22 +99,21 @@ class MetricMaintenance(ExactMaintenance):
         sketch="gaussian",
         seed=None,
     ):
-        self.eps = as_fraction("eps", eps)
-        self.delta = as_fraction("delta", delta)
-        self.L = as_count("L", L)
-        self._asked_R = None if R == "auto" else as_count("R", R, most=self.L)
-        if sketch not in projections.SKETCHES:
-            expected = ", ".join(projections.SKETCHES)
-            raise ValueError(f"sketch must be one of {expected}, got {sketch!r}.")
-        self.sketch = sketch
-        self._asked_lead = None if lead == "auto" else as_count("lead", lead, least=0)
+        self._promise(eps, delta, m, L, R, lead, sketch)
         super().__init__(U, X)
-        self._plans_m = m == "auto"
-        self.m = self._auto_m(self.n) if self._plans_m else as_count("m", m)
-        self._rng = np.random.default_rng(np.random.SeedSequence(seed))
-        self._key = self._rng.bytes(32)
-        self._seeds = self._rng.integers(2**63, size=1 + self.L)
-        self._install(self._images_under(self._state.metric, self._seeds))
+        self._draw(seed)
+
+    @classmethod
+    def over(cls, exact, *, eps, delta, m, L, R, lead, sketch, seed):
+        """Sketches over the points and metric of an exact engine, which they share.
+
+        O(1), and what :meth:`refresh_sketches` costs.
+        """
+        index = cls.__new__(cls)
+        index._promise(eps, delta, m, L, R, lead, sketch)
+        index._hold(exact._state)
+        index._draw(seed)
+        return index
 
     def __repr__(self):
         size = f"n={self.n}, d={self.d}, k={self.k}"
@@ -117,6 +132,26 @@ class MetricMaintenance(ExactMaintenance):
         """Leading directions that are kept exactly."""
         return len(self._lead.map)
 
+    @property
+    def head(self):
+        """Rows of a sketch that a neighbour query looks at."""
+        return len(self._sketches[0].head.map)
+
+    @property
+    def looks_at_sketches(self):
+        """Whether neighbour queries do, as who sets `m` has decided.
+
+        Where m is "auto" they do if that is expected to cost less than brute force.
+        """
+        return self._front.pays or not self._plans_m
+
+    def exact(self):
+        """The exact engine over the same points and metric, which it shares. O(1)."""
+        engine = ExactMaintenance.__new__(ExactMaintenance)
+        self._state.images = [self._state.rows]
+        engine._hold(self._state)
+        return engine
+
     def refresh_sketches(self):
         """Draw new sketches and leading directions. O(nk(lead + Lm)) when next used.
 
@@ -124,20 +159,20 @@ class MetricMaintenance(ExactMaintenance):
         after it, and pruning is as good as at the start.
         """
         seeds = self._rng.integers(2**63, size=1 + self.L)
-        images = self._images_under(self._state.metric, seeds)
+        drawn = self._drawn_for(self._state.metric, seeds)
         self._seeds = seeds
-        self._install(images)
+        self._install(*drawn)
 
-    def append(self, X):
+    def append(self, X, targets=None):
         """Add points at the end. O(k(d + lead + Lm)) each, amortised.
 
         Where m is "auto" and too small for the promise at the new size, sketches are
         drawn anew with rows enough for twice the points.
         """
-        super().append(X)
+        super().append(X, targets)
         if self._plans_m and self.m < self._auto_m(self.n):
             self.m = self._auto_m(2 * self.n)
-            self._install(self._images_under(self._state.metric, self._seeds))
+            self._install(*self._drawn_for(self._state.metric, self._seeds))
 
     def query_pair(self, i, j):
         """Estimated distance between the points `i` and `j`, broadcast. O(mR) each.
@@ -149,7 +184,7 @@ class MetricMaintenance(ExactMaintenance):
         squares = np.empty(len(i))
         for part in slices(len(i), self._tile_rows(self.R * self.m)):
             squares[part] = self._pair_squares(i[part], j[part])
-        return shaped(self._pair_roots(squares, i, j), shape)
+        return shaped(self._roots.of_pairs(squares, i, j), shape)
 
     def query_all(self, q):
         """Estimated distances of one query, (n,), or of many, (queries, n).
@@ -161,72 +196,118 @@ class MetricMaintenance(ExactMaintenance):
         D = np.empty((len(Q), self.n), dtype=self.dtype)
         for tile in self._tiles(len(Q), (self.R + 2) * self.n):
             u = self._state.transform(Q[tile])
-            picks = self._picks(Q[tile], self.R)
-            squares = self._squares(u, picks, squared_distances)
-            D[tile] = self._roots(Q[tile], u, squares)
+            squares = self._estimates(u, self._picks(Q[tile], self.R))
+            D[tile] = self._roots.of_tile(Q[tile], u, squares)
         return D[0] if single else D
 
-    def kneighbors(self, Q, K, candidates=None):
+    def kneighbors(self, Q, K, candidates=None, jobs=1):
         """The K nearest points: exact distances and indices, (queries, K).
 
         The set is exact with probability at least 1 - delta a query; with an integer
         `candidates`, it is the best among as many points of smallest estimate. Queries
         whose bounds separate too few points are answered by brute force.
-        O(kd + n(m R + lead)) each, and k for a point that is not excluded.
+        O(kd + n(m R + lead)) each, and k for a point that is not excluded, on up to
+        `jobs` threads.
         """
         Q, _ = self._queries(Q)
-        found = Found(len(Q), as_count("K", K, most=self.n))
-        R, shrink = self._certificate(K)
         if candidates is not None:
             candidates = as_count("candidates", candidates, least=K, most=self.n)
-        for tile in self._tiles(len(Q), (R + 2) * self.n):
-            u = self._state.transform(Q[tile])
-            picks = self._picks(Q[tile], R)
+        elif not self.looks_at_sketches:
+            return super().kneighbors(Q, K, jobs)
+        found = Found(len(Q), as_count("K", K, most=self.n))
+        R, _ = self._certificate(K)
+        picks = self._picks(Q, R)
+        share = _DENSE_SHARE if len(Q) > _FEW else _DENSE_SHARE_OF_FEW
+
+        def find(here):
+            u = self._state.transform(Q[here])
             if candidates is not None:
-                self._find_budgeted(found, u, picks, tile.start, candidates)
-                continue
-            hard = self._find_certified(found, u, picks, tile.start, shrink)
-            if hard.size:
-                self._find_exactly(found, u[hard], tile.start + hard)
+                return self._find_budgeted(Q, u, picks, candidates, here, found)
+            bounds = self._bounds(u, picks[here], K)
+            return self._search(Q[here], u, bounds, self.n // share, here, found)
+
+        left = np.concatenate(run(find, self._groups(picks, jobs), jobs))
+        if left.size:
+            self._find_exactly(Q, left, found, jobs)
         return self._settled(Q, found)
+
+    def prepare(self):
+        """Build what neighbour queries use. O(nk(d + lead + L head))."""
+        used = [self._state.rows]
+        if self.looks_at_sketches:
+            used += [self._lead, *(sketch.head for sketch in self._sketches)]
+        self._state.prepare(used)
 
     @property
     def _width(self):
         return self.lead + self.L * self.m
 
+    def _promise(self, eps, delta, m, L, R, lead, sketch):
+        """Take the parameters that do not depend on the points."""
+        self.eps = as_fraction("eps", eps)
+        self.delta = as_fraction("delta", delta)
+        self.L = as_count("L", L)
+        self._asked_R = None if R == "auto" else as_count("R", R, most=self.L)
+        if sketch not in projections.SKETCHES:
+            expected = ", ".join(projections.SKETCHES)
+            raise ValueError(f"sketch must be one of {expected}, got {sketch!r}.")
+        self.sketch = sketch
+        self._asked_lead = None if lead == "auto" else as_count("lead", lead, least=0)
+        self._plans_m = m == "auto"
+        self.m = None if self._plans_m else as_count("m", m)
+
+    def _draw(self, seed):
+        if self._plans_m:
+            self.m = self._auto_m(self.n)
+        self._rng = np.random.default_rng(np.random.SeedSequence(seed))
+        self._key = self._rng.bytes(32)
+        self._seeds = self._rng.integers(2**63, size=1 + self.L)
+        self._install(*self._drawn_for(self._state.metric, self._seeds))
+
     def _auto_m(self, n):
         m = plan.sketch_rows(n, self.L, self.eps, self.delta, self.sketch)
         return min(m, 1 << (self.k - 1).bit_length()) if self.sketch == "srht" else m
 
-    def _images_under(self, metric, seeds):
-        """Leading directions and sketches for `metric`, the same for the same seeds."""
+    def _drawn_for(self, metric, seeds):
+        """What neighbour queries look at, leading directions and sketches.
+
+        The same for the same metric, points and seeds.
+        """
         rngs = [np.random.default_rng(seed) for seed in seeds]
-        P = self._leading(metric, rngs[0])
-        return [
-            Image(np.ascontiguousarray(P.T)),
-            *(Image(self._residual_map(P, metric.k, rng)) for rng in rngs[1:]),
-        ]
+        chosen, P = self._planned(metric, rngs[0])
+        maps = [self._residual_map(P, metric.k, rng) for rng in rngs[1:]]
+        lead = Image(np.ascontiguousarray(P.T))
+        pieces = [(part[: chosen.head], part[chosen.head :]) for part in maps]
+        return chosen, lead, [Sketch(*map(Image, pair)) for pair in pieces]
 
-    def _install(self, images):
-        self._lead, *self._sketches = images
-        self._state.images = [self._state.rows, *images]
+    def _install(self, chosen, lead, sketches):
+        self._front, self._lead, self._sketches = chosen, lead, sketches
+        pieces = [piece for sketch in sketches for piece in sketch if len(piece.map)]
+        self._state.images = [self._state.rows, lead, *pieces]
 
-    def _leading(self, metric, rng):
-        """P, k × lead: of a sample of the points under `metric`."""
+    def _planned(self, metric, rng):
+        """The :class:`~.front.Front` for a sample under `metric`, and P, k × lead."""
+        points, k = self._state.points, metric.k
+        size = min(lead.SAMPLE, points.most_dense_rows)
+        sample = rng.permutation(self.n)[:size]
+        rows = metric.transform(points.take(sample))
+        R, _ = self._certificate(front.NEIGHBOURS, k)
         most = self._asked_lead
         if most is None:
-            votes, _ = self._certificate(1)
-            most = min(lead.MOST, max(0, metric.k - self.m * votes) // 2)
-        if not most:
-            return np.zeros((metric.k, 0), dtype=self.dtype)
-        points = self._state.points
-        size = min(lead.SAMPLE, points.most_dense_rows)
-        sample = np.sort(rng.permutation(self.n)[:size])
-        rows = metric.transform(points.take(sample))
-        P, variances = lead.leading_directions(rows, most, rng)
-        if self._asked_lead is None:
-            P = P[:, : lead.worthwhile(variances, self.m)]
-        return P
+            most = min(lead.MOST, max(0, k - self.m * R) // 2)
+        P = lead.leading_directions(rows, most, rng)
+        leads = front.lead_grid(P.shape[1])
+        if self._asked_lead is not None:
+            leads = [P.shape[1]]
+        heads = {m: self._weight(front.NEIGHBOURS, R, m, k) for m in self._heads(R)}
+        shrinks = {m: weight * m / self.m for m, weight in heads.items()}
+        chosen = front.choose(rows, rows @ P, self.n, shrinks, leads, R, rng)
+        return chosen, P[:, : chosen.lead]
+
+    def _heads(self, R):
+        """Sizes that the head of a sketch may have for R votes."""
+        alike = R == 1 and self.sketch in _ROWS_ARE_ALIKE
+        return front.head_grid(self.m) if alike else [self.m]
 
     def _residual_map(self, P, k, rng):
         """``Π (I - P Pᵀ)``, m × k."""
@@ -236,77 +317,108 @@ class MetricMaintenance(ExactMaintenance):
         return Pi - (Pi @ P) @ P.T if P.shape[1] else Pi
 
     def _replace_metric(self, metric):
-        images = self._images_under(metric, self._seeds)
+        drawn = self._drawn_for(metric, self._seeds)
         super()._replace_metric(metric)
-        self._install(images)
+        self._install(*drawn)
 
     def _picks(self, Q, R):
         return keyed.choose(self._key, keyed.query_bytes(Q), self.L, R)
 
-    def _certificate(self, misses):
-        """R, and what estimates of the residual are multiplied by to be bounds."""
-        parameters = self.k, self.m, self.L, self._asked_R, self.eps, self.delta
-        R, eps = plan.certificate(misses, *parameters, self.sketch)
-        return R, 1 / (1 + eps) ** 2
+    def _groups(self, picks, jobs):
+        """Positions of queries that go together: one sketch where one serves each."""
+        count, R = picks.shape
+        if R > 1:
+            tiles = self._tiles(count, (R + 2) * self.n)
+            return [np.arange(tile.start, tile.stop) for tile in tiles]
+        most = min(self._tile_rows(self.n), -(-count // jobs))
+        order = np.argsort(picks[:, 0], kind="stable")
+        starts = np.flatnonzero(np.diff(picks[order, 0])) + 1
+        return [
+            group[tile]
+            for group in np.split(order, starts)
+            for tile in slices(len(group), most)
+        ]
 
-    def _squares(self, u, picks, distances, *args, shrink=1.0):
-        """Squared estimates (queries, n): leading part and median of the residuals."""
-        squares = self._residuals(u, picks, distances, *args)
-        if shrink != 1:
-            squares *= np.asarray(shrink, dtype=squares.dtype)
-        if self.lead:
-            squares += self._to_image(self._lead, u, distances, *args)
-        return squares
+    def _certificate(self, misses, k=None):
+        """R, and the relative error that the median of R sketches rarely exceeds."""
+        parameters = self.m, self.L, self._asked_R, self.eps, self.delta
+        return plan.certificate(misses, k or self.k, *parameters, self.sketch)
 
-    def _residuals(self, u, picks, distances, *args):
+    def _weight(self, misses, R, m, k=None):
+        """What squares of m rows of R sketches are multiplied by to be bounds."""
+        eps = self._certificate(misses, k)[1]
+        if m < self.m:
+            eps = plan.upper_accuracy(m, R, self.delta / misses, self.sketch)
+        return self.m / m / (1 + eps) ** 2
+
+    def _part(self, image, u, weight=1.0):
+        """Queries and points under one image, as of now."""
+        rows = self._state.current(image)
+        return Part(image.project(u), rows, image.squares(self.n), weight)
+
+    def _parts(self, which, u, weight=1.0):
+        """The same under a whole sketch."""
+        pieces = [piece for piece in self._sketches[which] if len(piece.map)]
+        return [self._part(piece, u, weight) for piece in pieces]
+
+    def _leading_parts(self, u):
+        return [self._part(self._lead, u)] if self.lead else []
+
+    def _bounds(self, u, picks, K):
+        """Lower bounds for neighbour queries, (queries, n)."""
+        R = picks.shape[1]
+        weight = self._weight(K, R, self.head)
+        if R > 1:
+            return self._over_votes(u, picks, lower_bounds, weight, self._slack)
+        head = self._sketches[picks[0, 0]].head
+        parts = [*self._leading_parts(u), self._part(head, u, weight)]
+        return lower_bounds(parts, self._slack)
+
+    def _radius_bounds(self, Q, u):
+        R, _ = self._certificate(self.n)
+        weight = self._weight(self.n, R, self.m)
+        picks = self._picks(Q, R)
+        return self._over_votes(u, picks, lower_bounds, weight, self._slack)
+
+    def _estimates(self, u, picks):
+        return self._over_votes(u, picks, squared_distances)
+
+    def _over_votes(self, u, picks, distances, weight=1.0, *args):
+        """Leading part plus the median over sketches of the residual, (queries, n)."""
         votes = np.empty((picks.shape[1], len(u), self.n), dtype=self.dtype)
         for which in np.unique(picks):
             queries, slots = np.nonzero(picks == which)
-            image = self._sketches[which]
-            votes[slots, queries] = self._to_image(image, u[queries], distances, *args)
-        return median_of(votes)
+            parts = self._parts(which, u[queries], weight)
+            votes[slots, queries] = distances(parts, *args)
+        squares = median_of(votes)
+        if self.lead:
+            squares += distances(self._leading_parts(u), *args)
+        return squares
 
-    def _to_image(self, image, u, distances, *args):
-        rows = self._state.current(image)
-        z = image.project(u)
-        return distances(z, rows, row_squares(z), image.squares(self.n), *args)
-
-    def _radius_bounds(self, Q, u):
-        R, shrink = self._certificate(self.n)
-        picks = self._picks(Q, R)
-        return self._squares(u, picks, lower_bounds, self._slack, shrink=shrink)
-
-    def _find_certified(self, found, u, picks, start, shrink):
-        """Fill in what the bounds decide; the positions of the queries they do not."""
-        bounds = self._squares(u, picks, lower_bounds, self._slack, shrink=shrink)
-        most = self.n // _DENSE_SHARE
-        hard = []
-        for row in range(len(u)):
-            evaluate = self._evaluator(u[row])
-            neighbours = select.nearest(bounds[row], found.K, evaluate, most)
-            if neighbours is None:
-                hard.append(row)
-            else:
-                found.put(start + row, neighbours)
-        return np.array(hard, dtype=np.intp)
-
-    def _find_budgeted(self, found, u, picks, start, candidates):
-        estimates = self._squares(u, picks, squared_distances)
-        for row in range(len(u)):
-            evaluate = self._evaluator(u[row])
-            best = select.budgeted(estimates[row], found.K, evaluate, candidates)
-            found.put(start + row, best)
+    def _find_budgeted(self, Q, u, picks, count, here, found):
+        estimates = self._estimates(u, picks[here])
+        indices = np.empty((len(u), found.K), dtype=np.intp)
+        squares = np.empty((len(u), found.K))
+        self._state.searched(
+            Q[here],
+            u,
+            lambda points: kernels.budgeted(estimates, points, count, indices, squares),
+        )
+        found.put(here, indices, squares)
+        return here[:0]
 
     def _pair_squares(self, i, j):
         messages = keyed.pair_bytes(i, j, self._state.version)
         picks = keyed.choose(self._key, messages, self.L, self.R)
-        votes = np.empty((picks.shape[1], len(i)))
+        votes = np.zeros((picks.shape[1], len(i)))
         for which in np.unique(picks):
             pairs, slots = np.nonzero(picks == which)
-            rows = self._state.current(self._sketches[which])
-            votes[slots, pairs] = row_squares(rows[i[pairs]] - rows[j[pairs]])
+            for piece in self._sketches[which]:
+                if len(piece.map):
+                    votes[slots, pairs] += self._gaps(piece, i[pairs], j[pairs])
         squares = median_of(votes)
-        if self.lead:
-            rows = self._state.current(self._lead)
-            squares += row_squares(rows[i] - rows[j])
-        return squares
+        return squares + self._gaps(self._lead, i, j) if self.lead else squares
+
+    def _gaps(self, image, i, j):
+        rows = self._state.current(image)
+        return row_squares(rows[i] - rows[j])

@@ -75,7 +75,10 @@ def certificate(misses, k, m, L, R, eps, delta, sketch):
             return R, eps
     if R is None:
         R = 1 if sketch == "gaussian" else largest_odd(L)
-    return R, bounds.upper_accuracy(m, R, failure, sketch)
+    return R, upper_accuracy(m, R, failure, sketch)
+
+
+upper_accuracy = lru_cache(maxsize=1024)(bounds.upper_accuracy)
 
 
 def pays(m, R, lead, k):

@@ -5,6 +5,8 @@ with a matrix, one block after another, all of it) and take the same three chang
 are handed out relative to `origin`: distances do not see a shift, float32 does.
 """
 
+from copy import copy
+
 import numpy as np
 from scipy import sparse
 
@@ -122,10 +124,12 @@ class DensePoints:
         self._buffer = owned(self._buffer)
         self._buffer[indices] = rows
 
-    def keep(self, mask):
-        """Drop the rows where `mask` is False; O(nd)."""
-        self._buffer = self.array[mask]
-        self.n = len(self._buffer)
+    def kept(self, mask):
+        """Storage of the rows where `mask` is True; O(nd)."""
+        points = copy(self)
+        points._buffer = self.array[mask]
+        points.n = len(points._buffer)
+        return points
 
 
 class SparsePoints:
@@ -202,9 +206,11 @@ class SparsePoints:
         """The origin of sparse points never moves."""
         return False
 
-    def keep(self, mask):
-        """Drop the rows where `mask` is False; O(stored values)."""
-        self._csr = self._csr[mask]
+    def kept(self, mask):
+        """Storage of the rows where `mask` is True; O(stored values)."""
+        points = copy(self)
+        points._csr = self._csr[mask]
+        return points
 
     def _as_csr(self, rows):
         return sparse.csr_matrix(rows, dtype=self.dtype)

@@ -13,9 +13,11 @@ None, so an interruption costs time and never an answer.
 
 import threading
 from contextlib import contextmanager
+from copy import copy
 
 import numpy as np
 
+from .kernels import HeldCandidates, TakenCandidates
 from .metric import Metric
 from .points import block_rows, grown, make_points, owned
 from .tiles import add_product, row_squares
@@ -51,7 +53,7 @@ class Image:
     def squares(self, n):
         """Squared length of every row; O(1) after the first call at a tick."""
         if self._squares is None:
-            self._squares = row_squares(self._buffer)
+            self._squares = row_squares(self._buffer).astype(self._buffer.dtype)
         return self._squares[:n]
 
     def project(self, rows):
@@ -184,8 +186,11 @@ class Log:
         self._T = owned(self._T)
         self._T[indices] = 0
 
-    def keep(self, mask):
-        self._T = np.asfortranarray(self._T[: len(mask)][mask])
+    def kept(self, mask):
+        """A log of the points where `mask` is True alone."""
+        log = copy(self)
+        log._T = np.asfortranarray(self._T[: len(mask)][mask])
+        return log
 
 
 class State:
@@ -197,6 +202,7 @@ class State:
 
     def __init__(self, U, X):
         self.points = make_points(X)
+        self.targets = None
         self.metric = Metric(U, self.points.d, self.points.dtype)
         self.log = Log(self.k, self.n, self.dtype)
         self.rows = Image()
@@ -260,6 +266,27 @@ class State:
             # Another reader may have brought the rows up to date in the meantime.
             if self.rows.tick == tick:
                 return taken
+
+    def searched(self, Q, u, search):
+        """``search(candidates)`` for queries Q, transformed to u, with no catching up.
+
+        It is repeated where another reader has brought the rows up to date meanwhile.
+        """
+        if self.metric.is_identity and self.points.widest_rows == np.inf:
+            none = np.empty((0, self.n), dtype=self.dtype)
+            rows, weights = self.points.array, np.empty((0, self.k), dtype=self.dtype)
+            return search(HeldCandidates(Q, rows, weights, none))
+        if not self.stores_rows:
+            return search(TakenCandidates(u, self.take))
+        while True:
+            tick = self.rows.tick
+            if tick is None:
+                self.current(self.rows)
+                continue
+            W, T = self.log.since(tick, self.n)
+            found = search(HeldCandidates(u, self.rows.view(self.n), W.T, T.T))
+            if self.rows.tick == tick:
+                return found
 
     def row_blocks(self, multiple=1):
         """Yield `(slice, transformed rows)` over all points, as of now.
@@ -343,7 +370,11 @@ class State:
         self.metric, self.log = metric, log
         self.version += 1
 
-    def append(self, X):
+    def current_targets(self):
+        """What travels with the points, row by row, or None."""
+        return None if self.targets is None else self.targets[: self.n]
+
+    def append(self, X, targets=None):
         """Add points. O(rows (kd + columns of all images)), amortised."""
         rows = self._new_rows(X)
         tree = self._live_tree()
@@ -351,6 +382,10 @@ class State:
             for derived in live:
                 derived.append(self.n, rows)
             self.log.append(self.n, len(rows))
+            if targets is not None:
+                self.targets = grown(self.targets, self.n, self.n + len(rows))
+                self.targets[self.n : self.n + len(rows)] = targets
+            # Last: rows beyond the number of points are not seen.
             self.points.append(X)
         if tree is not None:
             tree.append(rows)
@@ -358,7 +393,7 @@ class State:
         if self.points.recentre():
             self.forget()
 
-    def assign(self, indices, X):
+    def assign(self, indices, X, targets=None):
         """Replace points. O(rows (kd + columns of all images + k log n))."""
         rows = self._new_rows(X)
         tree = self._live_tree()
@@ -366,7 +401,8 @@ class State:
             for derived in live:
                 derived.assign(indices, rows)
             self.log.assign(indices)
-            self.points.assign(indices, X)
+            with self._assigned_targets(indices, targets):
+                self.points.assign(indices, X)
         if tree is not None:
             tree.assign(indices, self._rows_between)
             tree.tick = self.log.now
@@ -379,8 +415,11 @@ class State:
         with self._moving() as live:
             for derived in live:
                 derived.keep(mask)
-            self.points.keep(mask)
-            self.log.keep(mask)
+            targets = self.current_targets()
+            targets = None if targets is None else targets[mask]
+            points, log = self.points.kept(mask), self.log.kept(mask)
+            # Nothing that can fail comes between these.
+            self.points, self.log, self.targets = points, log, targets
         if tree is not None:
             tree.remove(np.flatnonzero(~mask), self._rows_between)
             tree.tick = self.log.now
@@ -390,6 +429,14 @@ class State:
         for derived in [*self.images, self.norms, self.tree]:
             derived.tick = None
 
+    def prepare(self, images):
+        """Build the given images, and norms; the tree waits for who samples or sums."""
+        for image in images:
+            if image is not self.rows or self.stores_rows:
+                self.current(image)
+                image.squares(self.n)
+        self.current_norms()
+
     def settle(self):
         """Bring every array that is in use up to now, and start an empty log."""
         with self._lock:
@@ -398,6 +445,21 @@ class State:
                     self.current(image)
             self._live_tree()
             self.log = Log(self.k, self.n, self.dtype, start=self.log.now)
+
+    @contextmanager
+    def _assigned_targets(self, indices, targets):
+        """Targets in place for the block, and as they were where it raises."""
+        if targets is None:
+            yield
+            return
+        self.targets = owned(self.targets)
+        before = self.targets[indices]
+        try:
+            self.targets[indices] = targets
+            yield
+        except BaseException:
+            self.targets[indices] = before
+            raise
 
     @contextmanager
     def _moving(self):

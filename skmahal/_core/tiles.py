@@ -1,5 +1,7 @@
 """Distances by the block: matrix products, the median network, near-zero repairs."""
 
+from typing import NamedTuple
+
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
@@ -17,8 +19,10 @@ def row_squares(rows):
     return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
 
 
-def add_product(C, A, B):
-    """``C += A Bᵀ`` in place, by one BLAS call with no temporary of C's size.
+def add_product(C, A, B, alpha=1.0):
+    """``C += alpha A Bᵀ`` in place, by one BLAS call with no temporary of C's size.
+
+    None of them is copied where C and B are C-ordered, or have one row.
 
     Examples
     --------
@@ -30,45 +34,74 @@ def add_product(C, A, B):
     """
     if not A.shape[1]:
         return
-    gemm = get_blas_funcs("gemm", (C, A, B))
-    B = np.asarray(B, dtype=C.dtype, order="F")
-    out = gemm(1.0, B, A, beta=1.0, c=C.T, trans_b=1, overwrite_c=1)
+    # Fortran sees C-ordered arrays transposed: Cᵀ += alpha (Bᵀ)ᵀ Aᵀ.
+    if len(C) == 1:
+        gemv = get_blas_funcs("gemv", (C, A, B))
+        out = gemv(alpha, B.T, A[0], beta=1.0, y=C[0], trans=1, overwrite_y=1)
+    else:
+        gemm = get_blas_funcs("gemm", (C, A, B))
+        out = gemm(alpha, B.T, A.T, beta=1.0, c=C.T, trans_a=1, overwrite_c=1).T
     if not np.shares_memory(out, C):
-        C[...] = out.T
+        C[...] = out
 
 
-def squared_distances(A, B, a_squares, b_squares):
-    """Squared Euclidean distances between the rows of A and of B, (a, b).
+class Part(NamedTuple):
+    """Queries and points under one map, whose squared distances count `weight` times.
 
-    ``‖a‖² + ‖b‖² - 2 a·b`` by one matrix product. Where that cancels to less than the
-    square root of the precision, the distance is computed from the difference.
+    `squares` are the squared lengths of the points.
     """
-    D = _expanded(A, B, a_squares, b_squares)
+
+    queries: np.ndarray
+    points: np.ndarray
+    squares: np.ndarray
+    weight: float = 1.0
+
+
+def squared_distances(parts):
+    """Weighted sum over `parts` of squared distances, (queries, points).
+
+    ``‖q‖² + ‖x‖² - 2 q·x`` by one matrix product a part. Where that cancels to less
+    than the square root of the precision, it is computed from the differences.
+    """
+    queries, points = _sizes(parts)
+    D = _expanded(parts, queries, points)
     near = np.sqrt(np.finfo(D.dtype).eps)
-    limit = near * (a_squares.max() + b_squares.max())
-    if D.min() < limit:
-        close = near * (a_squares[:, np.newaxis] + b_squares) > D
-        _repair(D, A, B, *np.nonzero(close))
+    if D.min() < near * (queries.max() + points.max()):
+        close = near * np.add.outer(queries, points) > D
+        _repair(D, parts, *np.nonzero(close))
     return D
 
 
-def lower_bounds(A, B, a_squares, b_squares, slack):
-    """Like :func:`squared_distances`, less ``slack (‖a‖² + ‖b‖²)``, which must cover
-    the rounding error: a number that is never above the truth. May be negative."""
-    return _expanded(A, B, (1 - slack) * a_squares, (1 - slack) * b_squares)
+def lower_bounds(parts, slack):
+    """Like :func:`squared_distances`, less `slack` of the squared lengths, which must
+    cover the rounding error: a number that is never above the truth. May be negative.
+    """
+    return _expanded(parts, *((1 - slack) * size for size in _sizes(parts)))
 
 
-def _expanded(A, B, a_squares, b_squares):
-    D = (-2 * A) @ B.T
-    D += b_squares.astype(D.dtype)
-    D += a_squares.astype(D.dtype)[:, np.newaxis]
+def _sizes(parts):
+    """Squared lengths of queries and of points over all parts."""
+    dtype = parts[0].points.dtype
+    queries = sum(part.weight * row_squares(part.queries) for part in parts)
+    points = sum(dtype.type(part.weight) * part.squares for part in parts)
+    return queries, points
+
+
+def _expanded(parts, queries, points):
+    dtype = parts[0].points.dtype
+    D = np.add.outer(queries.astype(dtype), points.astype(dtype, copy=False))
+    for part in parts:
+        add_product(D, part.queries, part.points, alpha=-2 * part.weight)
     return D
 
 
-def _repair(D, A, B, i, j):
+def _repair(D, parts, i, j):
     for start in range(0, len(i), _REPAIR_ROWS):
         part = slice(start, start + _REPAIR_ROWS)
-        D[i[part], j[part]] = row_squares(A[i[part]] - B[j[part]])
+        D[i[part], j[part]] = sum(
+            weight * row_squares(queries[i[part]] - points[j[part]])
+            for queries, points, _, weight in parts
+        )
 
 
 def median_of(votes):

@@ -3,25 +3,24 @@
 from numbers import Integral, Real
 
 import numpy as np
-from joblib import Parallel, delayed, effective_n_jobs
 from scipy import sparse
 from sklearn import get_config
-from sklearn.utils import gen_even_slices
 from sklearn.utils.validation import check_is_fitted, validate_data
-from threadpoolctl import threadpool_limits
 
 from skmahal._compat import HasMethods, Interval, StrOptions
 from skmahal._core import plan
 from skmahal._core.checks import as_count, as_indices, as_matrix
-from skmahal._core.engines import make_engine
+from skmahal._core.engines import make_engine, with_metric
 from skmahal._core.exact import TILE_BYTES
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.projections import SKETCHES
+from skmahal._core.workers import run, slices
 from skmahal._metric_learner import LearnsMetric, components_of, resolve_components
 from skmahal._random import seed_from
+from skmahal._threads import one_blas_thread, thread_count
 
-_BATCH_BYTES = 1 << 24
 _MIB = 1 << 20
+ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -174,10 +173,9 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def _points(self, X, reset=False):
         """Rows from a user, dense or CSR; float32 is kept, integers become float64."""
-        dtype = (np.float64, np.float32) if reset else self._engine.dtype
-        return validate_data(self, X, reset=reset, accept_sparse="csr", dtype=dtype)
+        return validate_data(self, X, reset=reset, **ROWS)
 
-    def _build(self, X, y):
+    def _build(self, X, y, targets=None):
         """Learn the metric and index points that have been validated."""
         if self.R != "auto" and self.R > self.L:
             raise ValueError(f"R must be at most L={self.L}, got R={self.R}.")
@@ -185,7 +183,8 @@ class SketchedNeighborsBase(LearnsMetric):
         U, self.metric_learner_ = learnt
         self.L_ = self.L
         self._built = self._build_parameters()
-        self._engine = make_engine(U, X, **self._built)
+        self._engine = make_engine(U, X, targets=targets, **self._built)
+        self._engine.prepare()
 
     def _build_parameters(self):
         """What engines are made from until the next fit, whatever `set_params` does."""
@@ -218,37 +217,35 @@ class SketchedNeighborsBase(LearnsMetric):
     def _replace_metric(self, metric):
         engine = self._engine
         U = components_of(metric, "metric", engine.d, engine.dtype)
-        if len(U) == engine.k:
-            engine.set_metric(U)
-        else:
-            self._engine = make_engine(U, engine.X, **self._built)
+        self._engine = with_metric(engine, U, **self._built)
 
     def _in_batches(self, answer, X, jobs=None, width=0):
         """``answer(rows)`` for batches of dense query rows, in order, on threads.
 
-        Sparse rows are made dense a batch at a time. `jobs` overrides `n_jobs`. `width`
-        is how many numbers a query needs at work beside its tile.
+        `jobs` overrides `n_jobs`. `width` is how many numbers a query needs at work
+        beside its tile.
         """
-        # joblib's own Parallel: scikit-learn's sets warning filters inside each task,
-        # which threads share.
-        jobs = min(jobs or effective_n_jobs(self.n_jobs), X.shape[0])
-        budget = int(get_config()["working_memory"] * _MIB // (4 * jobs))
-        itemsize = self._engine.dtype.itemsize
-        step = _BATCH_BYTES // (itemsize * X.shape[1])
-        # Dense batches are views; those made dense are memory at work.
-        width += X.shape[1] if sparse.issparse(X) else 0
-        if width:
-            step = min(step, budget // (itemsize * width))
-        step = max(1, step)
-        pieces = max(jobs, -(-X.shape[0] // step))
-        self._engine.tile_bytes = min(TILE_BYTES, budget)
-        batches = gen_even_slices(X.shape[0], min(pieces, X.shape[0]))
-        if jobs == 1:
-            return [answer(_dense(X[batch])) for batch in batches]
-        with threadpool_limits(1, user_api="blas"):
-            return Parallel(jobs, require="sharedmem")(
-                delayed(answer)(_dense(X[batch])) for batch in batches
-            )
+        jobs = min(jobs or thread_count(self.n_jobs), X.shape[0])
+        batches = self._batches(X, width, jobs)
+        if len(batches) == 1:
+            return [answer(self._as_held(X[batches[0]]))]
+        with one_blas_thread():
+            return run(lambda batch: answer(self._as_held(X[batch])), batches, jobs)
+
+    def _batches(self, X, width, jobs, least=1):
+        """Slices of queries whose work on `jobs` threads fits scikit-learn's memory."""
+        engine, itemsize = self._engine, self._engine.dtype.itemsize
+        budget = get_config()["working_memory"] * _MIB / (4 * jobs)
+        engine.tile_bytes = min(TILE_BYTES, int(budget))
+        as_they_are = not sparse.issparse(X) and X.dtype == engine.dtype
+        width += 0 if as_they_are else X.shape[1]
+        rows = batch_rows(X.shape[0], width * itemsize, budget, least * jobs)
+        return slices(X.shape[0], rows)
+
+    def _as_held(self, rows):
+        """Dense rows in the type of the points."""
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        return rows.astype(self._engine.dtype, copy=False)
 
     def _checked_n_neighbors(self, n_neighbors, most):
         n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors
@@ -264,5 +261,17 @@ def check_one_row_each(X, indices):
         )
 
 
-def _dense(rows):
-    return rows.toarray() if sparse.issparse(rows) else rows
+def batch_rows(count, query_bytes, budget, pieces):
+    """How many of `count` queries make a batch, for at least `pieces` of them.
+
+    Examples
+    --------
+    >>> batch_rows(1000, 2**20, budget=2**25, pieces=1)
+    32
+    >>> batch_rows(1000, 0, budget=2**25, pieces=4)
+    250
+    """
+    most = -(-count // pieces)
+    if query_bytes:
+        most = min(most, int(budget // query_bytes))
+    return max(1, most)

@@ -120,10 +120,10 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         y : ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Classes.
         """
-        ballots = self._votes(X)
+        parts = self._counted(X, lambda votes: votes.argmax(axis=1))
         winners = [
-            classes[votes.argmax(axis=1)]
-            for classes, votes in zip(self._classes, ballots, strict=True)
+            classes[np.concatenate(codes)]
+            for classes, codes in zip(self._classes, parts, strict=True)
         ]
         return np.stack(winners, axis=1) if self.outputs_2d_ else winners[0]
 
@@ -140,7 +140,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         p : ndarray of shape (n_queries, n_classes), or a list of them for many outputs
             Shares, in the order of `classes_`.
         """
-        shares = [class_shares(votes) for votes in self._votes(X)]
+        shares = [np.concatenate(part) for part in self._counted(X, class_shares)]
         return shares if self.outputs_2d_ else shares[0]
 
     @property
@@ -153,13 +153,17 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _votes(self, X):
-        """Votes of the neighbours for the classes of every output."""
-        labels, weights = self._neighbour_targets(X)
-        return [
-            class_votes(labels[:, :, output], weights, len(classes))
-            for output, classes in enumerate(self._classes)
-        ]
+    def _counted(self, X, reduce):
+        """``reduce(votes)`` for batches of queries, by output."""
+
+        def decide(labels, weights):
+            return [
+                reduce(class_votes(labels[:, :, output], weights, len(classes)))
+                for output, classes in enumerate(self._classes)
+            ]
+
+        most = max(map(len, self._classes)) if self.__sklearn_is_fitted__() else 0
+        return zip(*self._decided(X, decide, width=3 * most), strict=True)
 
     def _outputs(self, y):
         """Labels as they were meant: one column is one output, with a warning."""

@@ -1,5 +1,6 @@
 """Neighbour queries with scikit-learn's signatures."""
 
+from contextlib import nullcontext
 from numbers import Real
 
 import numpy as np
@@ -7,6 +8,7 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from skmahal._core.checks import as_count
+from skmahal._threads import one_blas_thread, thread_count
 
 _MODES = ("connectivity", "distance")
 
@@ -42,14 +44,8 @@ class KNeighborsQueries:
         A query costs O(kd + n(m + lead)) and k for every point that the sketches cannot
         exclude, O(kd + nk) at the most.
         """
-        check_is_fitted(self)
-        own = int(X is None)
-        K = self._checked_n_neighbors(n_neighbors, self.n_samples_fit_ - own)
-        queries = self._engine.X if X is None else self._points(X)
-        parts = self._in_batches(lambda rows: self._nearest(rows, K, own), queries)
+        parts = self._searched(X, n_neighbors, lambda *found: found)
         distances, indices = (np.concatenate(part) for part in zip(*parts, strict=True))
-        if X is None:
-            distances, indices = _without_self(distances, indices)
         return (distances, indices) if return_distance else indices
 
     def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
@@ -75,13 +71,37 @@ class KNeighborsQueries:
         n = self.n_samples_fit_
         return _graph(distances.ravel(), indices.ravel(), counts, n, mode)
 
-    def _nearest(self, queries, K, own):
+    def _searched(self, X, n_neighbors, answer, width=0):
+        """``answer(distances, indices)`` for batches of queries, in order.
+
+        `width` is how many numbers the answer needs at work for a query.
+        """
+        check_is_fitted(self)
+        own = int(X is None)
+        K = self._checked_n_neighbors(n_neighbors, self.n_samples_fit_ - own)
+        queries = self._engine.X if X is None else self._points(X)
+        jobs = min(thread_count(self.n_jobs), queries.shape[0])
+        answers = []
+        for batch in self._batches(queries, width + 4 * K, jobs=1):
+            rows = self._as_held(queries[batch])
+            found = self._nearest(rows, K, own, jobs)
+            if own:
+                found = _without_self(*found, batch.start)
+            answers.append(answer(*found))
+        return answers
+
+    def _nearest(self, queries, K, own, jobs):
         """K neighbours, and `own` of them more for queries that are points."""
-        if self.n_candidates == "certified" or self.engine_ == "exact":
-            return self._engine.kneighbors(queries, K + own)
-        n = self.n_samples_fit_
-        budget = as_count("n_candidates", self.n_candidates, least=K) + own
-        return self._engine.kneighbors(queries, K + own, candidates=min(budget, n))
+        engine = self._engine
+        if self.engine_ == "exact":
+            with one_blas_thread() if jobs > 1 else nullcontext():
+                return engine.kneighbors(queries, K + own, jobs=jobs)
+        budget = None
+        if self.n_candidates != "certified":
+            budget = as_count("n_candidates", self.n_candidates, least=K) + own
+            budget = min(budget, engine.n)
+        with one_blas_thread():
+            return engine.kneighbors(queries, K + own, candidates=budget, jobs=jobs)
 
 
 class RadiusNeighborsQueries:
@@ -173,9 +193,9 @@ def _check_mode(mode):
         raise ValueError(f"mode must be one of {_MODES}, got {mode!r}.")
 
 
-def _without_self(distances, indices):
+def _without_self(distances, indices, start):
     """Drop each point from its own neighbours, or the first where it is not there."""
-    others = indices != np.arange(len(indices))[:, np.newaxis]
+    others = indices != np.arange(start, start + len(indices))[:, np.newaxis]
     absent = others.all(axis=1)
     others[absent, 0] = False
     shape = len(indices), indices.shape[1] - 1

@@ -4,6 +4,7 @@ import numpy as np
 from sklearn.base import RegressorMixin
 
 from skmahal._compat import fit_context
+from skmahal._core.checks import check_finite
 
 from ._supervised import SupervisedNeighborsBase
 from ._voting import mean_targets
@@ -107,11 +108,13 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         y : ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Targets.
         """
-        means = mean_targets(*self._neighbour_targets(X))
+        means = np.concatenate(self._decided(X, mean_targets, width=0))
         return means if self.outputs_2d_ else means[:, 0]
 
     def _learn_targets(self, columns):
         return self._known_targets(columns)
 
     def _known_targets(self, columns):
-        return columns.astype(np.float64)
+        targets = columns.astype(np.float64)
+        check_finite("y", targets)
+        return targets

@@ -1,15 +1,13 @@
 """An index whose points carry targets."""
 
-import numpy as np
 from scipy import sparse
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import StrOptions, fit_context
 from skmahal._core.checks import as_indices
-from skmahal._core.points import grown, owned
 
-from ._base import SketchedNeighborsBase, check_one_row_each
+from ._base import ROWS, SketchedNeighborsBase, check_one_row_each
 from ._queries import KNeighborsQueries
 from ._voting import neighbour_weights
 
@@ -97,30 +95,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
         X, targets = self._more_labelled(X, y)
         check_one_row_each(X, indices)
-        held = owned(self._targets)
-        self._engine.update_x(X, indices)
-        held[indices] = targets
-        self._targets = held
-        return self
-
-    def remove_points(self, indices):
-        """Remove points and targets; later ones move up, as with `numpy.delete`.
-
-        Parameters
-        ----------
-        indices : int or array-like of int
-            Positions of the points. At least one point must be left. O(n) a column.
-
-        Returns
-        -------
-        self : object
-            The estimator without the points.
-        """
-        check_is_fitted(self)
-        indices = as_indices("indices", indices, self.n_samples_fit_)
-        left = np.delete(self._targets[: self.n_samples_fit_], indices, axis=0)
-        self._engine.remove(indices)
-        self._targets = left
+        self._engine.update_x(X, indices, targets)
         return self
 
     def __sklearn_tags__(self):
@@ -130,9 +105,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return tags
 
     def _labelled(self, X, y, reset=False):
-        dtype = (np.float64, np.float32) if reset else self._engine.dtype
-        form = {"accept_sparse": "csr", "dtype": dtype, "multi_output": True}
-        X, y = validate_data(self, X, y, reset=reset, **form)
+        X, y = validate_data(self, X, y, reset=reset, multi_output=True, **ROWS)
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
         return X, y
@@ -148,30 +121,33 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             self.outputs_2d_ = y.ndim == 2
             columns = y.reshape(len(y), -1)
             targets = self._learn_targets(columns, **known)
-            self._build(X, columns[:, 0] if columns.shape[1] == 1 else y)
-            self._targets = targets
+            self._build(X, columns[:, 0] if columns.shape[1] == 1 else y, targets)
         return self
 
     def _append_labelled(self, X, y):
-        X, new = self._more_labelled(X, y)
-        n = self.n_samples_fit_
-        targets = grown(self._targets, n, n + len(new))
-        targets[n : n + len(new)] = new
-        # Before the points: targets beyond the last point are not seen.
-        self._targets = targets
-        self._engine.append(X)
+        self._engine.append(*self._more_labelled(X, y))
         return self
 
     def _more_labelled(self, X, y):
         """Points for a fitted index, and their targets as they are stored."""
         X, y = self._labelled(X, y)
-        columns, n_outputs = y.reshape(len(y), -1), self._targets.shape[1]
+        columns, n_outputs = y.reshape(len(y), -1), self._engine.targets.shape[1]
         if columns.shape[1] != n_outputs:
             raise ValueError(f"y has {columns.shape[1]} outputs, expected {n_outputs}.")
         return X, self._known_targets(columns)
 
-    def _neighbour_targets(self, X):
-        """Targets of the neighbours, (queries, K, outputs), and their weights."""
-        check_is_fitted(self)
-        distances, indices = self.kneighbors(X)
-        return self._targets[indices], neighbour_weights(distances, self.weights)
+    def _decided(self, X, decide, width):
+        """``decide(targets, weights)`` for batches of queries, in order.
+
+        Targets of the neighbours are (queries, K, outputs). `width` is how many numbers
+        a query needs beside them.
+        """
+        targets = self._engine.targets if self.__sklearn_is_fitted__() else None
+
+        def answer(distances, indices):
+            weights = neighbour_weights(distances, self.weights)
+            return decide(targets[indices], weights)
+
+        outputs = 1 if targets is None else targets.shape[1]
+        width += self.n_neighbors * (2 * outputs + 4)
+        return self._searched(X, None, answer, width)

@@ -77,7 +77,8 @@ class SketchedMahalanobisNeighbors(
     engine_ : {"sketched", "exact"}
         The engine in use: exact where ``m R + lead >= k`` for a neighbour query.
     metric_learner_ : estimator or None
-        The fitted estimator, where `metric_learner` is one.
+        The estimator that `fit` fitted, where `metric_learner` is one; it stays when
+        `update_metric` changes the metric.
     n_samples_fit_ : int
         Number of points in the index.
     n_features_in_ : int

@@ -19,7 +19,7 @@ def test_changes_are_those_of_a_plain_array(points):
     points.assign(np.array([25, 0]), X[3:5])
     plain[[25, 0]] = X[3:5]
     mask = np.arange(27) % 3 > 0
-    points.keep(mask)
+    points = points.kept(mask)
     plain = plain[mask]
     assert points.n == len(plain)
     np.testing.assert_allclose(points.dense(np.arange(points.n)), plain)

@@ -169,7 +169,7 @@ def test_only_the_sketches_that_are_sampled_catch_up():
     index.update_low_rank(rng.normal(size=20), rng.normal(size=30))
     index.query_all(oracle.X[0])
     now = index._state.log.now
-    assert sum(image.tick == now for image in index._sketches) == 1
+    assert sum(sketch.head.tick == now for sketch in index._sketches) == 1
 
 
 def test_exact_distances_of_candidates_do_not_wait_for_all_rows():
@@ -238,7 +238,7 @@ STEPS = [
     (state_module.Log, "write"),
     (state_module.Log, "publish"),
     (state_module.Log, "append"),
-    (state_module.Log, "keep"),
+    (state_module.Log, "kept"),
     (state_module.DistanceTree, "append"),
     (state_module.DistanceTree, "assign"),
     (state_module.DistanceTree, "remove"),
@@ -246,7 +246,7 @@ STEPS = [
     (state_module.DistanceTree, "_sum_children"),
     (DensePoints, "append"),
     (DensePoints, "assign"),
-    (DensePoints, "keep"),
+    (DensePoints, "kept"),
 ]
 
 

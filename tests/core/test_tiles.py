@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 
 from skmahal._core.tiles import (
+    Part,
     add_product,
     lower_bounds,
     median_of,
@@ -38,7 +39,7 @@ def test_distances_of_very_near_points_keep_their_precision(dtype, rtol):
     B = np.vstack([A + 1e-5 * RNG.normal(size=A.shape), A, RNG.normal(size=(9, 20))])
     B = B.astype(dtype)
     exact = ((A[:, None].astype(float) - B) ** 2).sum(axis=2)
-    found = squared_distances(A, B, row_squares(A), row_squares(B))
+    found = squared_distances([Part(A, B, row_squares(B).astype(dtype))])
     np.testing.assert_allclose(found, exact, rtol=rtol)
     assert (found[range(5), range(5, 10)] == 0).all()
 
@@ -46,6 +47,6 @@ def test_distances_of_very_near_points_keep_their_precision(dtype, rtol):
 def test_lower_bounds_are_never_above_the_truth():
     A = (RNG.normal(size=(50, 20)) + 100).astype(np.float32)
     exact = ((A[:, None].astype(float) - A) ** 2).sum(axis=2)
-    squares = row_squares(A)
-    assert (lower_bounds(A, A, squares, squares, slack=1e-6) <= exact).all()
-    assert not (lower_bounds(A, A, squares, squares, slack=0) <= exact).all()
+    parts = [Part(A, A, row_squares(A).astype(A.dtype))]
+    assert (lower_bounds(parts, slack=1e-6) <= exact).all()
+    assert not (lower_bounds(parts, slack=0) <= exact).all()

@@ -28,7 +28,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmahal import SketchedMahalanobisNeighbors
-from skmahal._core import state
+from skmahal._core import kernels, state
 from skmahal._core.maintenance import MetricMaintenance
 
 from .cases import (
@@ -927,7 +927,7 @@ def test_a_query_may_catch_up_while_another_reads(monkeypatch):
     index.update_metric(low_rank=(normal(K_ROWS, seed=1) / 1e3, normal(D, seed=2)))
     oracle = oracle_of(index)
     reading, moving = threading.Event(), threading.Event()
-    add_product, moved_rows = state.add_product, state.Image.moved_rows
+    add_product, nearest = state.add_product, kernels.nearest
 
     def pause_in_the_middle(C, A, B):
         half = len(C) // 2
@@ -937,14 +937,14 @@ def test_a_query_may_catch_up_while_another_reads(monkeypatch):
             time.sleep(0.1)
         add_product(C[half:], A[half:], B)
 
-    def wait_for_the_middle(image, *args):
+    def wait_for_the_middle(*args):
         if threading.current_thread().name.startswith("reader"):
             reading.set()
             moving.wait(0.5)
-        return moved_rows(image, *args)
+        return nearest(*args)
 
     monkeypatch.setattr(state, "add_product", pause_in_the_middle)
-    monkeypatch.setattr(state.Image, "moved_rows", wait_for_the_middle)
+    monkeypatch.setattr(kernels, "nearest", wait_for_the_middle)
     ask = partial(assert_exact_neighbours, index, oracle, dtype=np.float64)
     with ThreadPoolExecutor(1, "reader") as one, ThreadPoolExecutor(1) as other:
         asked = [one.submit(ask, easy[:1])]

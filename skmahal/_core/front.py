@@ -1,0 +1,138 @@
+"""How many leading directions and sketch rows the search for neighbours looks at.
+
+A search compares every point by `lead` exact directions and by the first `head` rows of
+one sketch, and evaluates the points that this cannot exclude. The rest of the sketch is
+for estimates. More columns cost more for every point and leave fewer points; where the
+balance lies depends on the data, so both are chosen by trying them on a sample.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from .tiles import row_squares
+
+QUERIES = 32
+NEIGHBOURS = 10
+_LEADS = (0, 8, 16, 24, 32, 48, 64, 96, 128)
+_HEADS = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+
+# Costs in units of one column of one point in a matrix product, as measured with
+# numba, OpenBLAS and AVX2: writing and reading a bound, starting on a candidate, and
+# reading one number of it from memory.
+_BOUND = 10
+_CANDIDATE = 600
+_NUMBER = 6
+
+
+class Front(NamedTuple):
+    """A choice, with the cost of a query by it and by brute force."""
+
+    lead: int
+    head: int
+    cost: float
+    exact_cost: float
+
+    @property
+    def pays(self):
+        """Whether it is cheaper than brute force."""
+        return self.cost < self.exact_cost
+
+
+def cost(n, k, columns, candidates):
+    """Cost of a query that compares `columns` of every point, for candidates left.
+
+    Examples
+    --------
+    >>> float(cost(1000, 500, 64, 20)) < float(exact_cost(1000, 500))
+    True
+    """
+    per_candidate = _CANDIDATE + _NUMBER * k
+    return (n + k) * columns + _BOUND * n + candidates * per_candidate
+
+
+def exact_cost(n, k):
+    """Cost of a query that compares all k columns of every point."""
+    return n * (k + _BOUND)
+
+
+def choose(rows, coordinates, n, heads, leads, votes, rng):
+    """The cheapest of a grid for n points, of which `rows` are a sample.
+
+    Parameters
+    ----------
+    rows : ndarray of shape (sample, k)
+        Transformed points.
+    coordinates : ndarray of shape (sample, at least the largest of `leads`)
+        The same along the leading directions.
+    n : int
+        Number of points.
+    heads : dict
+        For each number of sketch rows, what an estimate is multiplied by to be a bound.
+    leads : iterable of int
+        Numbers of leading directions.
+    votes : int
+        Sketches that serve a query.
+    rng : numpy Generator
+
+    Returns
+    -------
+    front : Front
+
+    Notes
+    -----
+    Points of the sample are the queries. The distance to the K-th of n points is that
+    to the K/n quantile of the sample, and an estimate from m rows is simulated by a
+    chi-squared number. A query costs at most the comparison and brute force. O(grid ·
+    queries · sample), and one product of queries and sample.
+    """
+    k, queries = rows.shape[1], min(QUERIES, len(rows))
+    squares = _pairwise(rows, queries)
+    rank = min(len(rows) - 1, max(1, round(NEIGHBOURS * len(rows) / n)))
+    limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
+    noise = rng.standard_normal(squares.shape, dtype=np.float32)
+    full = exact_cost(n, k)
+    best = None
+    for r in sorted(leads):
+        kept = _pairwise(coordinates[:, :r], queries)
+        rest = np.maximum(squares - kept, 0)
+        for m, shrink in heads.items():
+            left = _chi_squared(m * votes, noise) * rest * np.float32(shrink) + kept
+            candidates = n * (left <= limits).mean(axis=1)
+            looked_at = cost(n, k, r + m * votes, 0)
+            each = np.minimum(cost(n, k, r + m * votes, candidates), looked_at + full)
+            if best is None or each.mean() < best.cost:
+                best = Front(r, m, float(each.mean()), float(full))
+    return best
+
+
+def lead_grid(most):
+    """Numbers of leading directions to try, up to `most`.
+
+    >>> lead_grid(20)
+    [0, 8, 16]
+    """
+    return [r for r in _LEADS if r <= most]
+
+
+def head_grid(m):
+    """Numbers of sketch rows to try, up to m.
+
+    >>> head_grid(30)
+    [8, 16, 24, 30]
+    """
+    return [size for size in _HEADS if size < m] + [m]
+
+
+def _pairwise(rows, queries):
+    """Squared distances from the first rows to all, in float32."""
+    norms = row_squares(rows)
+    D = norms[:queries, np.newaxis] + norms - 2 * (rows[:queries] @ rows.T)
+    D[np.arange(queries), np.arange(queries)] = 0
+    return np.maximum(D, 0).astype(np.float32)
+
+
+def _chi_squared(m, noise):
+    """Numbers of the law χ²(m)/m, from standard normal ones (Wilson and Hilferty)."""
+    spread = 2 / (9 * m)
+    return np.maximum(1 - spread + np.float32(np.sqrt(spread)) * noise, 0) ** 3

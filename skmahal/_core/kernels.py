@@ -1,0 +1,142 @@
+"""From lower bounds on squared distances to exact neighbours, a tile of queries a call.
+
+Bounds are one number for each query and point, never above the squared distance, always
+or with the promised probability. Candidates know exact squared distances. Ties go to
+the lower index.
+
+With numba the loops of :mod:`._fast` do the work, else NumPy does; the answers are the
+same.
+"""
+
+from functools import lru_cache
+from importlib.util import find_spec
+
+import numpy as np
+
+from .tiles import row_squares
+
+_STRIDE = 32
+_LEAST_SAMPLED = 4096
+_GATHERED_BYTES = 1 << 20
+
+
+@lru_cache(maxsize=1)
+def fast():
+    """The compiled loops, imported when first asked for; None without numba."""
+    if find_spec("numba") is None:
+        return None
+    from . import _fast
+
+    return _fast
+
+
+class HeldCandidates:
+    """Points whose rows are held: ``rows[i] + Σ_p steps[p, i] weights[p]``."""
+
+    def __init__(self, queries, rows, weights, steps):
+        self.queries = np.ascontiguousarray(queries)
+        self.rows = rows
+        self.weights = weights
+        self.steps = steps
+
+    def squares(self, q, indices):
+        """Exact squared distances from query `q` to the given points."""
+        squares = np.empty(len(indices))
+        if fast() is not None:
+            held = self.rows, self.weights, self.steps
+            fast().squares_to(self.queries[q], *held, indices, squares)
+            return squares
+        step = max(1, _GATHERED_BYTES // (self.rows.itemsize * self.rows.shape[1]))
+        for start in range(0, len(indices), step):
+            part = slice(start, start + step)
+            gaps = self.rows[indices[part]] - self.queries[q]
+            if len(self.weights):
+                gaps += self.steps[:, indices[part]].T @ self.weights
+            squares[part] = row_squares(gaps)
+        return squares
+
+    def nearest(self, bounds, most, indices, squares):
+        undecided = np.zeros(len(bounds), dtype=bool)
+        held = self.rows, self.weights, self.steps
+        fast().nearest(bounds, self.queries, *held, most, indices, squares, undecided)
+        return undecided
+
+
+class TakenCandidates:
+    """Points whose rows `take` makes when they are asked for, as those of CSR."""
+
+    def __init__(self, queries, take):
+        self.queries = queries
+        self.take = take
+
+    def squares(self, q, indices):
+        """Exact squared distances from query `q` to the given points."""
+        squares = np.empty(len(indices))
+        width = self.queries.itemsize * self.queries.shape[1]
+        step = max(1, _GATHERED_BYTES // width)
+        for start in range(0, len(indices), step):
+            part = slice(start, start + step)
+            squares[part] = row_squares(self.take(indices[part]) - self.queries[q])
+        return squares
+
+
+def nearest(bounds, candidates, most, indices, squares):
+    """Fill `indices` and `squares`, (queries, K), with the nearest points, in order.
+
+    The K points of smallest bound are evaluated first. The largest of those distances,
+    τ, is at least the K-th smallest of all, so a neighbour has a distance, and then a
+    bound, of at most τ: evaluating every point whose bound is at most τ misses none.
+
+    Returns a mask of the queries that are left out, as over `most` points would have to
+    be evaluated for them.
+
+    Examples
+    --------
+    >>> rows, empty = np.array([[3.0], [1.0], [2.0], [5.0]]), np.empty((0, 4))
+    >>> points = HeldCandidates(np.zeros((1, 1)), rows, np.empty((0, 1)), empty)
+    >>> indices, squares = np.empty((1, 2), dtype=np.intp), np.empty((1, 2))
+    >>> nearest(0.5 * rows.T**2, points, 4, indices, squares)
+    array([False])
+    >>> indices, squares
+    (array([[1, 2]]), array([[1., 4.]]))
+    """
+    if fast() is not None and isinstance(candidates, HeldCandidates):
+        return candidates.nearest(bounds, most, indices, squares)
+    undecided = np.zeros(len(bounds), dtype=bool)
+    for q, lower in enumerate(bounds):
+        first = smallest_bounds(lower, indices.shape[1])
+        exact = candidates.squares(q, first)
+        rest = np.flatnonzero(lower <= exact.max())
+        if rest.size > most:
+            undecided[q] = True
+            continue
+        rest = np.setdiff1d(rest, first, assume_unique=True)
+        found = np.concatenate([first, rest])
+        exact = np.concatenate([exact, candidates.squares(q, rest)])
+        put_smallest(found, exact, indices[q], squares[q])
+    return undecided
+
+
+def smallest_bounds(lower, K):
+    """Indices of the K smallest, in no order.
+
+    At least K numbers are at most the K-th smallest of a sample; few others are.
+    """
+    if len(lower) < _LEAST_SAMPLED or len(lower) // _STRIDE < K:
+        return np.argpartition(lower, K - 1)[:K]
+    limit = np.partition(lower[::_STRIDE], K - 1)[K - 1]
+    few = np.flatnonzero(lower <= limit)
+    return few[np.argpartition(lower[few], K - 1)[:K]]
+
+
+def budgeted(estimates, candidates, count, indices, squares):
+    """The same among the `count` points of smallest estimate alone."""
+    for q, values in enumerate(estimates):
+        found = smallest_bounds(values, count)
+        put_smallest(found, candidates.squares(q, found), indices[q], squares[q])
+
+
+def put_smallest(found, exact, indices, squares):
+    """Fill in the smallest of some points, by square and then by index."""
+    order = np.lexsort((found, exact))[: len(indices)]
+    indices[:], squares[:] = found[order], exact[order]

@@ -1,0 +1,57 @@
+"""How many threads a call takes, and one BLAS thread for each of them."""
+
+from contextlib import contextmanager
+from functools import lru_cache
+from threading import Lock
+
+from joblib import effective_n_jobs
+from threadpoolctl import ThreadpoolController
+
+
+@lru_cache(maxsize=1)
+def _blas():
+    """The BLAS libraries of this process; finding them takes milliseconds."""
+    return ThreadpoolController().select(user_api="blas")
+
+
+def thread_count(n_jobs):
+    """Threads for `n_jobs`; None takes as many as BLAS may use.
+
+    That is one a core, or fewer where the user, or joblib in its workers, has limited
+    the threads of BLAS.
+
+    Examples
+    --------
+    >>> thread_count(2)
+    2
+    """
+    if n_jobs is not None:
+        return effective_n_jobs(n_jobs)
+    allowed = [library.num_threads for library in _blas().lib_controllers]
+    return max(effective_n_jobs(None), *allowed, 1)
+
+
+class _Pin:
+    """BLAS at one thread while anybody is inside."""
+
+    def __init__(self):
+        self._lock = Lock()
+        self._inside = 0
+        self._limit = None
+
+    @contextmanager
+    def __call__(self):
+        with self._lock:
+            if not self._inside:
+                self._limit = _blas().limit(limits=1)
+            self._inside += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._inside -= 1
+                if not self._inside:
+                    self._limit.restore_original_limits()
+
+
+one_blas_thread = _Pin()

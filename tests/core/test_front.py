@@ -1,0 +1,96 @@
+"""The choice of columns that a neighbour query looks at, held against a grid."""
+
+import numpy as np
+import pytest
+
+from skmahal import MetricMaintenance
+from skmahal._core import front, kernels
+from tests.core.data import clusters, decaying
+
+K = front.NEIGHBOURS
+
+
+def counted_cost(X, Q, lead, head):
+    """Mean cost of queries by what they truly read, for given columns."""
+    index = MetricMaintenance(None, X, m=head, L=5, lead=lead, seed=1)
+    exact = ((Q[:, np.newaxis] - X) ** 2).sum(axis=2)
+    limits = np.sort(exact, axis=1)[:, K - 1 : K]
+    picks = index._picks(Q, 1)
+    bounds = [
+        index._bounds(q[np.newaxis], pick[np.newaxis], K)[0]
+        for q, pick in zip(Q, picks, strict=True)
+    ]
+    n, k = X.shape
+    candidates = (np.array(bounds) <= limits).sum(axis=1)
+    looked_at = front.cost(n, k, lead + head, 0)
+    each = front.cost(n, k, lead + head, candidates)
+    return np.minimum(each, looked_at + front.exact_cost(n, k)).mean()
+
+
+DATA = {
+    "clusters": lambda: clusters(2040, 200, 40, 0.5),
+    "decaying": lambda: decaying(2040, 200, 0.97),
+    "steep": lambda: decaying(2040, 200, 0.8),
+}
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_the_choice_is_near_the_best_of_a_grid(name):
+    data = DATA[name]()
+    X, Q = data[:2000], data[2000:]
+    index = MetricMaintenance(None, X, m=64, L=5, lead="auto", seed=0)
+    grid = {
+        (r, m): counted_cost(X, Q, r, m)
+        for r in front.lead_grid(64)
+        for m in front.head_grid(64)
+    }
+    chosen = counted_cost(X, Q, index.lead, index.head)
+    assert chosen <= 1.3 * min(grid.values())
+    # The grid is not flat: a wrong choice would be seen.
+    assert 1.3 * min(grid.values()) < max(grid.values())
+
+
+@pytest.mark.parametrize("name", DATA)
+def test_predicted_costs_are_near_the_counted_ones(name):
+    data = DATA[name]()
+    X, Q = data[:2000], data[2000:]
+    index = MetricMaintenance(None, X, m=64, L=5, lead="auto", seed=0)
+    counted = counted_cost(X, Q, index.lead, index.head)
+    assert counted / 2 <= index._front.cost <= 2 * counted
+
+
+def test_brute_force_is_chosen_where_no_point_stands_out():
+    flat = np.random.default_rng(0).normal(size=(3000, 100))
+    assert not MetricMaintenance(None, flat, eps=0.4, lead="auto").looks_at_sketches
+    apart = clusters(3000, 300, 40, 0.1)
+    assert MetricMaintenance(None, apart, eps=0.4, lead="auto").looks_at_sketches
+
+
+def test_who_sets_m_has_decided_for_sketches(monkeypatch):
+    flat = np.random.default_rng(0).normal(size=(500, 100))
+    asked = []
+
+    def search(bounds, *args):
+        asked.append(bounds.shape)
+        return nearest(bounds, *args)
+
+    nearest = kernels.nearest
+    monkeypatch.setattr(kernels, "nearest", search)
+    index = MetricMaintenance(None, flat, m=8, seed=0)
+    monkeypatch.setattr(index, "_find_exactly", lambda *_: None)
+    index.kneighbors(flat[:1], 2)
+    assert asked == [(1, 500)]
+
+
+def test_rows_of_a_sketch_that_are_not_alike_are_looked_at_together():
+    X = clusters(500, 300, 10, 0.1)
+    for sketch in ("countsketch", "srht"):
+        index = MetricMaintenance(None, X, m=64, R=1, sketch=sketch, seed=0)
+        assert index.head == 64
+    assert MetricMaintenance(None, X, m=64, R=1, seed=0).head < 64
+    assert MetricMaintenance(None, X, m=64, R=3, seed=0).head == 64
+
+
+def test_one_point_is_enough():
+    index = MetricMaintenance(None, np.ones((1, 100)), lead="auto")
+    assert index.kneighbors(np.zeros((2, 100)), 1)[0].tolist() == [[10.0], [10.0]]
