@@ -107,8 +107,16 @@ def _exact(query, rows, weights, steps, i, gap, limit):
 
 
 @njit(cache=True, nogil=True)
+def _evaluate(query, rows, weights, steps, i, gap, distances, nearest_points):
+    """Put point `i` among the nearest so far, where it belongs there."""
+    square = _exact(query, rows, weights, steps, i, gap, distances[0])
+    if square < distances[0] or (square == distances[0] and i < nearest_points[0]):
+        _replace_largest(distances, nearest_points, square, i)
+
+
+@njit(cache=True, nogil=True)
 def _smallest_bounds(bounds, minima, keys, indices):
-    """The K smallest bounds as a heap."""
+    """The smallest bounds as a heap."""
     keys[:] = np.inf
     indices[:] = len(bounds)
     for chunk in range(len(minima)):
@@ -131,11 +139,13 @@ def _count_at_most(bounds, minima, limit):
 
 
 @njit(cache=True, nogil=True)
-def nearest(bounds, queries, rows, weights, steps, most, indices, squares, undecided):
+def nearest(
+    bounds, queries, rows, weights, steps, ahead, most, indices, squares, undecided
+):
     """See :func:`skmahal._core.kernels.nearest`. Returns how many rows were read."""
-    K, n = indices.shape[1], bounds.shape[1]
+    n = bounds.shape[1]
     minima = np.empty((n + CHUNK - 1) // CHUNK, dtype=bounds.dtype)
-    keys, first = np.empty(K, dtype=bounds.dtype), np.empty(K, dtype=np.intp)
+    keys, first = np.empty(ahead, dtype=bounds.dtype), np.empty(ahead, dtype=np.intp)
     gap = np.empty(_BLOCK, dtype=rows.dtype)
     read = 0
     for q in range(len(bounds)):
@@ -146,13 +156,12 @@ def nearest(bounds, queries, rows, weights, steps, most, indices, squares, undec
         distances[:] = np.inf
         nearest_points[:] = n
         for i in first:
-            square = _exact(query, rows, weights, steps, i, gap, np.inf)
-            _replace_largest(distances, nearest_points, square, i)
-        read += K
+            _evaluate(query, rows, weights, steps, i, gap, distances, nearest_points)
+        read += ahead
         if _count_at_most(lower, minima, distances[0]) > most:
             undecided[q] = True
             continue
-        for j in range(K):
+        for j in range(ahead):
             lower[first[j]] = np.inf
         for chunk in range(len(minima)):
             if minima[chunk] > distances[0]:
@@ -162,12 +171,10 @@ def nearest(bounds, queries, rows, weights, steps, most, indices, squares, undec
                 if lower[i] > distances[0]:
                     continue
                 read += 1
-                square = _exact(query, rows, weights, steps, i, gap, distances[0])
-                if square < distances[0] or (
-                    square == distances[0] and i < nearest_points[0]
-                ):
-                    _replace_largest(distances, nearest_points, square, i)
-        for j in range(K):
+                _evaluate(
+                    query, rows, weights, steps, i, gap, distances, nearest_points
+                )
+        for j in range(ahead):
             lower[first[j]] = keys[j]
         _sort(distances, nearest_points)
     return read

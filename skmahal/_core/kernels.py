@@ -58,7 +58,9 @@ class HeldCandidates:
     def nearest(self, bounds, most, indices, squares):
         undecided = np.zeros(len(bounds), dtype=bool)
         held = self.rows, self.weights, self.steps
-        fast().nearest(bounds, self.queries, *held, most, indices, squares, undecided)
+        ahead = looked_at_first(indices.shape[1], bounds.shape[1])
+        found = indices, squares, undecided
+        fast().nearest(bounds, self.queries, *held, ahead, most, *found)
         return undecided
 
 
@@ -83,8 +85,8 @@ class TakenCandidates:
 def nearest(bounds, candidates, most, indices, squares):
     """Fill `indices` and `squares`, (queries, K), with the nearest points, in order.
 
-    The K points of smallest bound are evaluated first. The largest of those distances,
-    τ, is at least the K-th smallest of all, so a neighbour has a distance, and then a
+    Some points of smallest bound are evaluated first. The K-th of their distances, τ,
+    is at least the K-th smallest of all, so a neighbour has a distance, and then a
     bound, of at most τ: evaluating every point whose bound is at most τ misses none.
 
     Returns a mask of the queries that are left out, as over `most` points would have to
@@ -102,11 +104,11 @@ def nearest(bounds, candidates, most, indices, squares):
     """
     if fast() is not None and isinstance(candidates, HeldCandidates):
         return candidates.nearest(bounds, most, indices, squares)
-    undecided = np.zeros(len(bounds), dtype=bool)
+    undecided, K = np.zeros(len(bounds), dtype=bool), indices.shape[1]
     for q, lower in enumerate(bounds):
-        first = smallest_bounds(lower, indices.shape[1])
+        first = smallest_bounds(lower, looked_at_first(K, len(lower)))
         exact = candidates.squares(q, first)
-        rest = np.flatnonzero(lower <= exact.max())
+        rest = np.flatnonzero(lower <= np.partition(exact, K - 1)[K - 1])
         if rest.size > most:
             undecided[q] = True
             continue
@@ -115,6 +117,14 @@ def nearest(bounds, candidates, most, indices, squares):
         exact = np.concatenate([exact, candidates.squares(q, rest)])
         put_smallest(found, exact, indices[q], squares[q])
     return undecided
+
+
+def looked_at_first(K, n):
+    """How many points to evaluate before the others are judged by them.
+
+    With K alone, one far point that a sketch takes for a near one would spoil τ.
+    """
+    return min(2 * K, n)
 
 
 def smallest_bounds(lower, K):
