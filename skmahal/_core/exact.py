@@ -104,7 +104,7 @@ class ExactMaintenance:
         """Number of changes of metric or points so far."""
         return self._state.version
 
-    def update_u(self, u, a):
+    def update_u(self, u, a, jobs=1):
         """Add `u` to row `a` of U. O(nd) now, and O(n) a column as arrays catch up.
 
         Parameters
@@ -113,32 +113,36 @@ class ExactMaintenance:
             What to add.
         a : int or array-like of shape (c,)
             The rows, each at most once.
+        jobs : int, default=1
+            Threads that read the points.
         """
         a = as_indices("a", a, self.k, unique=True)
         u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
-        self._state.add_low_rank(row_change(a, u, self.k, self.dtype))
+        self._state.add_low_rank(row_change(a, u, self.k, self.dtype), jobs=jobs)
 
-    def set_rows(self, u, a):
+    def set_rows(self, u, a, jobs=1):
         """Set rows `a` of U to `u`; arguments and cost as in :meth:`update_u`."""
         a = as_indices("a", a, self.k, unique=True)
         u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
         gap = u - self._state.metric.U[a]
-        self._state.add_low_rank(row_change(a, gap, self.k, self.dtype))
+        self._state.add_low_rank(row_change(a, gap, self.k, self.dtype), jobs=jobs)
         self._state.metric.writable()[a] = u
 
-    def update_low_rank(self, W, V):
+    def update_low_rank(self, W, V, jobs=1):
         """``U += W Vᵀ``. O(p(nd + kd)) now, and O(np) a column as arrays catch up.
 
         Parameters
         ----------
         W : array-like of shape (k, p) or (k,)
         V : array-like of shape (d, p) or (d,)
+        jobs : int, default=1
+            Threads that read the points.
         """
         W = _as_columns("W", W, self.k, self.dtype)
         V = _as_columns("V", V, self.d, self.dtype)
         if W.shape[1] != V.shape[1]:
             raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
-        self._state.add_low_rank(LowRank(W, V))
+        self._state.add_low_rank(LowRank(W, V), jobs=jobs)
 
     def set_metric(self, U):
         """A new U, by the cheapest route that gives the same answers.
@@ -288,9 +292,9 @@ class ExactMaintenance:
         draws = tree.sample(u, size, power, rng, squares_between)
         return draws[0] if single else draws
 
-    def prepare(self):
+    def prepare(self, jobs=1):
         """Build what neighbour queries use, which they would do themselves. O(nkd)."""
-        self._state.prepare([self._state.rows])
+        self._state.prepare([self._state.rows], jobs)
 
     def settle(self):
         """Bring every array in use up to now. O(n) a column and pending rank."""
@@ -366,8 +370,11 @@ class ExactMaintenance:
         return self._over_rows(u, lower_bounds, self._slack)
 
     def _over_rows(self, u, distances, *args):
-        D = np.empty((len(u), self.n), dtype=self.dtype)
         norms = self._state.current_norms().astype(self.dtype)
+        held = self._state.held_rows()
+        if held is not None:
+            return distances([Part(u, held, norms)], *args)
+        D = np.empty((len(u), self.n), dtype=self.dtype)
         for here, rows in self._state.row_blocks():
             D[:, here] = distances([Part(u, rows, norms[here])], *args)
         return D

@@ -1,8 +1,8 @@
 """How many leading directions and sketch rows the search for neighbours looks at.
 
-A search compares every point by `lead` exact directions and by the first `head` rows of
-one sketch, and evaluates the points that this cannot exclude. The rest of the sketch is
-for estimates. More columns cost more for every point and leave fewer points; where the
+A search compares every point by `lead` exact directions and by `head` sketch rows, the
+first of one sketch or all of several, and evaluates the points that this cannot exclude.
+The other rows are for estimates. More columns cost more for every point and leave fewer points; where the
 balance lies depends on the data, so both are chosen by trying them on a sample.
 """
 
@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .tiles import row_squares
+from .tiles import Part, lower_bounds, row_squares
 
 QUERIES = 32
 NEIGHBOURS = 10
-_LEADS = (0, 8, 16, 24, 32, 48, 64, 96, 128)
+_LEADS = (0, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _HEADS = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
+_BANKS = (1, 2, 3, 5, 10, 20, 50)
 
 # Costs in units of one column of one point in a matrix product, as measured with
 # numba, OpenBLAS and AVX2: writing and reading a bound, starting on a candidate, and
@@ -91,14 +92,17 @@ def choose(rows, coordinates, n, heads, leads, votes, rng):
     rank = min(len(rows) - 1, max(1, round(NEIGHBOURS * len(rows) / n)))
     limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
     noise = rng.standard_normal(squares.shape, dtype=np.float32)
+    estimates = {
+        m: np.float32(shrink) * _chi_squared(m * votes, noise)
+        for m, shrink in heads.items()
+    }
     full = exact_cost(n, k)
     best = None
-    for r in sorted(leads):
+    for r in leads:
         kept = _pairwise(coordinates[:, :r], queries)
         rest = np.maximum(squares - kept, 0)
-        for m, shrink in heads.items():
-            left = _chi_squared(m * votes, noise) * rest * np.float32(shrink) + kept
-            candidates = n * (left <= limits).mean(axis=1)
+        for m, estimate in estimates.items():
+            candidates = n * (estimate * rest + kept <= limits).mean(axis=1)
             looked_at = cost(n, k, r + m * votes, 0)
             each = np.minimum(cost(n, k, r + m * votes, candidates), looked_at + full)
             if best is None or each.mean() < best.cost:
@@ -115,21 +119,23 @@ def lead_grid(most):
     return [r for r in _LEADS if r <= most]
 
 
-def head_grid(m):
-    """Numbers of sketch rows to try, up to m.
+def head_grid(m, L=1):
+    """Numbers of sketch rows to try: of one sketch of m rows, and whole ones up to L.
 
-    >>> head_grid(30)
-    [8, 16, 24, 30]
+    >>> head_grid(30, L=10)
+    [8, 16, 24, 30, 60, 90, 150, 300]
     """
-    return [size for size in _HEADS if size < m] + [m]
+    whole = {size for size in _BANKS if size < L} | {L}
+    return [size for size in _HEADS if size < m] + [m * size for size in sorted(whole)]
 
 
 def _pairwise(rows, queries):
     """Squared distances from the first rows to all, in float32."""
-    norms = row_squares(rows)
-    D = norms[:queries, np.newaxis] + norms - 2 * (rows[:queries] @ rows.T)
+    rows = rows.astype(np.float32, copy=False)
+    norms = row_squares(rows).astype(np.float32)
+    D = lower_bounds([Part(rows[:queries], rows, norms)], slack=0)
     D[np.arange(queries), np.arange(queries)] = 0
-    return np.maximum(D, 0).astype(np.float32)
+    return np.maximum(D, 0, out=D)
 
 
 def _chi_squared(m, noise):

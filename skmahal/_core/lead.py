@@ -11,7 +11,7 @@ from scipy import linalg
 _OVERSAMPLING = 8
 _POWER_ITERATIONS = 2
 SAMPLE = 2000
-MOST = 128
+MOST = 256
 
 
 def leading_directions(rows, most, rng):

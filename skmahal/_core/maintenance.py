@@ -138,6 +138,11 @@ class MetricMaintenance(ExactMaintenance):
         return len(self._sketches[0].head.map)
 
     @property
+    def bank(self):
+        """Sketches that a neighbour query looks at as if they were one."""
+        return max(1, self._front.head // self.m)
+
+    @property
     def looks_at_sketches(self):
         """Whether neighbour queries do, as who sets `m` has decided.
 
@@ -216,7 +221,7 @@ class MetricMaintenance(ExactMaintenance):
             return super().kneighbors(Q, K, jobs)
         found = Found(len(Q), as_count("K", K, most=self.n))
         R, _ = self._certificate(K)
-        picks = self._picks(Q, R)
+        picks = self._picks(Q, R, self.bank, jobs)
         share = _DENSE_SHARE if len(Q) > _FEW else _DENSE_SHARE_OF_FEW
 
         def find(here):
@@ -231,12 +236,12 @@ class MetricMaintenance(ExactMaintenance):
             self._find_exactly(Q, left, found, jobs)
         return self._settled(Q, found)
 
-    def prepare(self):
+    def prepare(self, jobs=1):
         """Build what neighbour queries use. O(nk(d + lead + L head))."""
         used = [self._state.rows]
         if self.looks_at_sketches:
             used += [self._lead, *(sketch.head for sketch in self._sketches)]
-        self._state.prepare(used)
+        self._state.prepare(used, jobs)
 
     @property
     def _width(self):
@@ -305,9 +310,15 @@ class MetricMaintenance(ExactMaintenance):
         return chosen, P[:, : chosen.lead]
 
     def _heads(self, R):
-        """Sizes that the head of a sketch may have for R votes."""
-        alike = R == 1 and self.sketch in _ROWS_ARE_ALIKE
-        return front.head_grid(self.m) if alike else [self.m]
+        """How many rows a neighbour query may look at for R votes.
+
+        Rows that are independent and alike make a sketch in any number: a few of one,
+        or all of many.
+        """
+        if R > 1 or self.sketch not in _ROWS_ARE_ALIKE:
+            return [self.m]
+        most = self.L if self._asked_R is None else 1
+        return front.head_grid(self.m, most)
 
     def _residual_map(self, P, k, rng):
         """``Π (I - P Pᵀ)``, m × k."""
@@ -321,8 +332,10 @@ class MetricMaintenance(ExactMaintenance):
         super()._replace_metric(metric)
         self._install(*drawn)
 
-    def _picks(self, Q, R):
-        return keyed.choose(self._key, keyed.query_bytes(Q), self.L, R)
+    def _picks(self, Q, R, bank=1, jobs=1):
+        """Which R sketches serve each query; or which bank of them, for R = 1."""
+        messages = keyed.query_bytes(Q, jobs)
+        return keyed.choose(self._key, messages, self.L // bank, R)
 
     def _groups(self, picks, jobs):
         """Positions of queries that go together: one sketch where one serves each."""
@@ -347,7 +360,7 @@ class MetricMaintenance(ExactMaintenance):
     def _weight(self, misses, R, m, k=None):
         """What squares of m rows of R sketches are multiplied by to be bounds."""
         eps = self._certificate(misses, k)[1]
-        if m < self.m:
+        if m != self.m:
             eps = plan.upper_accuracy(m, R, self.delta / misses, self.sketch)
         return self.m / m / (1 + eps) ** 2
 
@@ -365,14 +378,18 @@ class MetricMaintenance(ExactMaintenance):
         return [self._part(self._lead, u)] if self.lead else []
 
     def _bounds(self, u, picks, K):
-        """Lower bounds for neighbour queries, (queries, n)."""
-        R = picks.shape[1]
-        weight = self._weight(K, R, self.head)
+        """Lower bounds for neighbour queries, (queries, n).
+
+        With one vote, all of them look at the same sketches.
+        """
+        R, bank = picks.shape[1], self.bank
+        weight = self._weight(K, R, self._front.head)
         if R > 1:
             return self._over_votes(u, picks, lower_bounds, weight, self._slack)
-        head = self._sketches[picks[0, 0]].head
-        parts = [*self._leading_parts(u), self._part(head, u, weight)]
-        return lower_bounds(parts, self._slack)
+        first = bank * picks[0, 0]
+        heads = [sketch.head for sketch in self._sketches[first : first + bank]]
+        parts = [self._part(head, u, weight) for head in heads]
+        return lower_bounds(self._leading_parts(u) + parts, self._slack)
 
     def _radius_bounds(self, Q, u):
         R, _ = self._certificate(self.n)

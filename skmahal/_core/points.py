@@ -10,9 +10,12 @@ from copy import copy
 import numpy as np
 from scipy import sparse
 
+from .workers import run, slices
+
 _BLOCK_BYTES = 1 << 22
 _FAR = 4.0
 _DENSE_SHARE = 4
+_FEW_COLUMNS = 8
 
 
 def make_points(X):
@@ -90,19 +93,35 @@ class DensePoints:
 
     def blocks(self):
         """Yield `(slice, rows relative to the origin)` over all points."""
-        step = block_rows(self.d, self.dtype.itemsize)
-        for start in range(0, self.n, step):
-            here = slice(start, min(start + step, self.n))
+        for here in slices(self.n, block_rows(self.d, self.dtype.itemsize)):
             yield here, self.take(here)
 
-    def dot(self, V):
-        """`(X - origin) @ V`: one pass over the points."""
+    def dot(self, V, jobs=1):
+        """`(X - origin) @ V`: one pass over the points, on up to `jobs` threads."""
+        if V.shape[1] <= _FEW_COLUMNS:
+            return self._dot_few(V, jobs)
         if self.origin is None:
             return self.array @ V
         product = np.empty((self.n, V.shape[1]), dtype=self.dtype)
         for here, rows in self.blocks():
             np.matmul(rows, V, out=product[here])
         return product
+
+    def _dot_few(self, V, jobs):
+        """The same, a column at a time while a block of points is in cache.
+
+        Matrix products of a few columns spend more on packing than on multiplying.
+        """
+        columns = np.ascontiguousarray(V.T, dtype=self.dtype)
+        product = np.empty((len(columns), self.n), dtype=self.dtype)
+
+        def fill(here):
+            rows = self.take(here)
+            for column, out in zip(columns, product, strict=True):
+                np.dot(rows, column, out=out[here])
+
+        run(fill, slices(self.n, block_rows(self.d, self.dtype.itemsize)), jobs)
+        return product.T
 
     def append(self, rows):
         """Add rows at the end; O(rows) amortised."""
@@ -182,12 +201,10 @@ class SparsePoints:
 
     def blocks(self):
         """Yield `(slice, CSR rows)` over all points, a dense block's worth each."""
-        step = block_rows(self.d, self.dtype.itemsize)
-        for start in range(0, self.n, step):
-            here = slice(start, min(start + step, self.n))
+        for here in slices(self.n, block_rows(self.d, self.dtype.itemsize)):
             yield here, self._csr[here]
 
-    def dot(self, V):
+    def dot(self, V, jobs=1):
         """`X @ V`: one pass over the stored values."""
         return self._csr @ V
 

@@ -22,6 +22,7 @@ from .metric import Metric
 from .points import block_rows, grown, make_points, owned
 from .tiles import add_product, row_squares
 from .tree import DistanceTree
+from .workers import run, slices
 
 _LOG_SHARE = 32
 _LEAST_LOG, _MOST_LOG = 16, 128
@@ -288,6 +289,14 @@ class State:
             if self.rows.tick == tick:
                 return found
 
+    def held_rows(self):
+        """Transformed rows of all points as of now, or None where none are held."""
+        if self.stores_rows:
+            return self.current(self.rows)
+        dense = self.points.widest_rows == np.inf
+        plain = self.metric.is_identity and self.points.origin is None
+        return self.points.array if dense and plain else None
+
     def row_blocks(self, multiple=1):
         """Yield `(slice, transformed rows)` over all points, as of now.
 
@@ -295,7 +304,7 @@ class State:
         """
         step = block_rows(self.k, self.dtype.itemsize)
         step = max(multiple, step - step % multiple)
-        held = self.current(self.rows) if self.stores_rows else None
+        held = self.held_rows()
         for start in range(0, self.n, step):
             here = slice(start, min(start + step, self.n))
             yield here, self.take(here) if held is None else held[here]
@@ -334,7 +343,7 @@ class State:
             tree.tick = now
             return tree
 
-    def add_low_rank(self, change, rounding=1):
+    def add_low_rank(self, change, rounding=1, jobs=1):
         """``U += W Vᵀ``: one pass over X; derived arrays follow when touched.
 
         `rounding` is what the change itself is uncertain by, in units of eps. Where
@@ -347,7 +356,7 @@ class State:
             add_product(self.metric.writable(), W, V)
             self.version += 1
             return
-        both = self.points.dot(np.hstack([V, self.metric.pull_back(W)]))
+        both = self.points.dot(np.hstack([V, self.metric.pull_back(W)]), jobs)
         T, along = both[:, : change.rank], both[:, change.rank :]
         norms, errors = self._norms_after(T, along, W)
         if self.metric.is_identity and self.k <= self.points.widest_rows:
@@ -429,13 +438,22 @@ class State:
         for derived in [*self.images, self.norms, self.tree]:
             derived.tick = None
 
-    def prepare(self, images):
+    def prepare(self, images, jobs=1):
         """Build the given images, and norms; the tree waits for who samples or sums."""
-        for image in images:
-            if image is not self.rows or self.stores_rows:
-                self.current(image)
-                image.squares(self.n)
+        if self.rows in images and self.stores_rows and self.rows.tick is None:
+            self._load(self.rows, self._rows_of_all(jobs))
+        missing = [image for image in images if image.map is not None]
+        missing = [image for image in missing if image.tick is None]
+        built = run(self._images_of_all, missing, jobs)
+        for image, rows in zip(missing, built, strict=True):
+            self._load(image, rows)
         self.current_norms()
+
+    def _load(self, image, rows):
+        with self._lock:
+            image.load(rows)
+            image.squares(self.n)
+            image.tick = self.log.now
 
     def settle(self):
         """Bring every array that is in use up to now, and start an empty log."""
@@ -520,10 +538,13 @@ class State:
             return self.current(self.rows) @ image.map.T
         return self.points.dot(self.metric.pull(image.map).T)
 
-    def _rows_of_all(self):
+    def _rows_of_all(self, jobs=1):
         rows = np.empty((self.n, self.k), dtype=self.dtype)
-        for here, block in self.points.blocks():
-            rows[here] = self.metric.transform(block)
+
+        def fill(here):
+            rows[here] = self.metric.transform(self.points.take(here))
+
+        run(fill, slices(self.n, block_rows(self.d, self.dtype.itemsize)), jobs)
         return rows
 
     def _hold_identity_rows(self):

@@ -35,7 +35,10 @@ def add_product(C, A, B, alpha=1.0):
     if not A.shape[1]:
         return
     # Fortran sees C-ordered arrays transposed: Cᵀ += alpha (Bᵀ)ᵀ Aᵀ.
-    if len(C) == 1:
+    if A.shape[1] == 1:
+        ger = get_blas_funcs("ger", (C, A, B))
+        out = ger(alpha, B[:, 0], A[:, 0], a=C.T, overwrite_a=1).T
+    elif len(C) == 1:
         gemv = get_blas_funcs("gemv", (C, A, B))
         out = gemv(alpha, B.T, A[0], beta=1.0, y=C[0], trans=1, overwrite_y=1)
     else:

@@ -10,9 +10,16 @@ from tests.core.data import clusters, decaying
 K = front.NEIGHBOURS
 
 
+class WholeSketch(MetricMaintenance):
+    """Looks at all rows of one sketch."""
+
+    def _heads(self, R):
+        return [self.m]
+
+
 def counted_cost(X, Q, lead, head):
     """Mean cost of queries by what they truly read, for given columns."""
-    index = MetricMaintenance(None, X, m=head, L=5, lead=lead, seed=1)
+    index = WholeSketch(None, X, m=head, L=5, lead=lead, seed=1)
     exact = ((Q[:, np.newaxis] - X) ** 2).sum(axis=2)
     limits = np.sort(exact, axis=1)[:, K - 1 : K]
     picks = index._picks(Q, 1)
@@ -41,10 +48,10 @@ def test_the_choice_is_near_the_best_of_a_grid(name):
     index = MetricMaintenance(None, X, m=64, L=5, lead="auto", seed=0)
     grid = {
         (r, m): counted_cost(X, Q, r, m)
-        for r in front.lead_grid(64)
-        for m in front.head_grid(64)
+        for r in (0, 16, 64)
+        for m in (8, 24, 64, 192, 320)
     }
-    chosen = counted_cost(X, Q, index.lead, index.head)
+    chosen = counted_cost(X, Q, index.lead, index._front.head)
     assert chosen <= 1.3 * min(grid.values())
     # The grid is not flat: a wrong choice would be seen.
     assert 1.3 * min(grid.values()) < max(grid.values())
@@ -55,7 +62,7 @@ def test_predicted_costs_are_near_the_counted_ones(name):
     data = DATA[name]()
     X, Q = data[:2000], data[2000:]
     index = MetricMaintenance(None, X, m=64, L=5, lead="auto", seed=0)
-    counted = counted_cost(X, Q, index.lead, index.head)
+    counted = counted_cost(X, Q, index.lead, index._front.head)
     assert counted / 2 <= index._front.cost <= 2 * counted
 
 
@@ -89,6 +96,19 @@ def test_rows_of_a_sketch_that_are_not_alike_are_looked_at_together():
         assert index.head == 64
     assert MetricMaintenance(None, X, m=64, R=1, seed=0).head < 64
     assert MetricMaintenance(None, X, m=64, R=3, seed=0).head == 64
+
+
+def test_several_sketches_are_looked_at_as_one_where_points_hardly_differ():
+    """With clusters that nearly touch, more rows are worth more than they cost."""
+    X = clusters(2010, 1500, 40, 1.0)
+    index = MetricMaintenance(None, X[:2000], m=32, L=10, lead=0, seed=0)
+    assert index.bank > 1
+    assert index.L // index.bank >= 1
+    found, indices = index.kneighbors(X[2000:], K)
+    exact = ((X[2000:, np.newaxis] - X[:2000]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(found**2, np.sort(exact, axis=1)[:, :K])
+    single = MetricMaintenance(None, X[:2000], m=32, L=10, R=1, lead=0, seed=0)
+    assert single.bank == 1
 
 
 def test_one_point_is_enough():

@@ -141,7 +141,7 @@ class Counted:
     def __getattr__(self, name):
         return getattr(self.points, name)
 
-    def dot(self, V):
+    def dot(self, V, jobs=1):
         self.passes += 1
         return self.points.dot(V)
 
