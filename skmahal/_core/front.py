@@ -1,9 +1,10 @@
 """How many leading directions and sketch rows the search for neighbours looks at.
 
 A search compares every point by `lead` exact directions and by `head` sketch rows, the
-first of one sketch or all of several, and evaluates the points that this cannot exclude.
-The other rows are for estimates. More columns cost more for every point and leave fewer points; where the
-balance lies depends on the data, so both are chosen by trying them on a sample.
+first of one sketch or all of several, and evaluates the points that this cannot
+exclude. The other rows are for estimates. More columns cost more for every point and
+leave fewer points; where the balance lies depends on the data, so both are chosen by
+trying them on a sample.
 """
 
 from typing import NamedTuple
