@@ -186,3 +186,38 @@ def squares_to(query, rows, weights, steps, indices, squares):
     gap = np.empty(_BLOCK, dtype=rows.dtype)
     for place, i in enumerate(indices):
         squares[place] = _exact(query, rows, weights, steps, i, gap, np.inf)
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _mass(query, norm, power, sums, squares, counts, node):
+    """What a walk weighs a node by; see :class:`skmahal._core.tree._Walk`."""
+    cross = 0.0
+    for j in range(len(query)):
+        cross += query[j] * sums[node, j]
+    mass = max(counts[node] * norm - 2 * cross + squares[node], 0.0)
+    return np.sqrt(counts[node] * mass) if power == 1 else mass
+
+
+@njit(cache=True, nogil=True)
+def walk(
+    queries, norms, owner, power, sums, squares, counts, depth, uniforms, nodes, mass
+):
+    """Walk down from the root; `nodes` get the leaf, or 0 where a walk starts over."""
+    for i in range(len(owner)):
+        query, norm, node = queries[owner[i]], norms[owner[i]], 1
+        here = _mass(query, norm, power, sums, squares, counts, node)
+        for level in range(depth):
+            left = 2 * node
+            to_left = _mass(query, norm, power, sums, squares, counts, left)
+            to_right = _mass(query, norm, power, sums, squares, counts, left + 1)
+            whole = here if power == 1 else to_left + to_right
+            u = uniforms[level, i] * whole
+            if u < to_left:
+                node, here = left, to_left
+            elif u >= whole - to_right and to_right > 0:
+                node, here = left + 1, to_right
+            else:
+                node = 0
+                break
+        nodes[i] = node
+        mass[i] = here

@@ -11,6 +11,7 @@ The leaves are buckets of consecutive points. Their sizes vary once points are r
 
 import numpy as np
 
+from . import kernels
 from .points import owned
 from .tiles import row_squares
 
@@ -250,18 +251,34 @@ class DistanceTree:
 class _Walk:
     """Many walks from the root at once, one for every entry of `owner`.
 
-    After construction every walk has reached a leaf or is to start over.
+    After construction every walk has reached a leaf or is to start over. A level of all
+    walks takes one row of random numbers, so that the compiled walk and this one take
+    the same turns.
     """
 
     def __init__(self, tree, queries, owner, power, rng):
         self.tree, self.queries, self.owner = tree, queries, owner
-        self.power, self.rng = power, rng
+        self.power = power
         self.norms = row_squares(queries)
+        depth = tree.capacity.bit_length() - 1
+        self.uniforms = rng.random((depth + 1, len(owner)))
         self.alive = np.arange(len(owner))
         self.nodes = np.ones(len(owner), dtype=np.intp)
+        if kernels.fast() is not None:
+            self._run_compiled(depth)
+            return
         self.mass = self._mass(self.nodes)
-        for _ in range(tree.capacity.bit_length() - 1):
-            self._step()
+        for level in range(depth):
+            self._step(self.uniforms[level, self.alive])
+
+    def _run_compiled(self, depth):
+        self.mass = np.empty(len(self.owner))
+        tree, walks = self.tree, (self.uniforms, self.nodes, self.mass)
+        sums = tree._sums, tree._squares, tree._counts
+        asked = self.queries, self.norms, self.owner, self.power
+        kernels.fast().walk(*asked, *sums, depth, *walks)
+        self.alive = np.flatnonzero(self.nodes)
+        self.nodes, self.mass = self.nodes[self.alive], self.mass[self.alive]
 
     def land(self, squares_between):
         """A point for every walk, -1 where it has to start over."""
@@ -273,16 +290,17 @@ class _Walk:
             weights = squares_between(query, start, stop) ** (self.power / 2)
             edges = np.cumsum(weights, dtype=np.float64)
             total = self.mass[mine[0]] if self.power == 1 else edges[-1]
-            at = np.searchsorted(edges, self.rng.random(mine.size) * total, "right")
-            found[self.alive[mine]] = np.where(at < len(edges), start + at, -1)
+            walks = self.alive[mine]
+            at = np.searchsorted(edges, self.uniforms[-1, walks] * total, "right")
+            found[walks] = np.where(at < len(edges), start + at, -1)
         return found
 
-    def _step(self):
+    def _step(self, uniforms):
         """One level down; walks that fall between the children stop."""
         left = 2 * self.nodes
         to_left, to_right = self._mass(left), self._mass(left + 1)
         whole = self.mass if self.power == 1 else to_left + to_right
-        u = self.rng.random(left.size) * whole
+        u = uniforms * whole
         goes_left = u < to_left
         goes_right = ~goes_left & (u >= whole - to_right) & (to_right > 0)
         on = goes_left | goes_right

@@ -1,6 +1,9 @@
+from importlib.util import find_spec
+
 import numpy as np
 import pytest
 
+from skmahal._core import kernels
 from skmahal._core.tiles import row_squares
 from skmahal._core.tree import DistanceTree
 
@@ -146,3 +149,20 @@ def test_a_huge_point_leaves_no_rounding_behind_when_it_goes(how):
             planted.rows[7] = row
             planted.tree.assign(np.array([7]), planted.between)
     planted.check()
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+@pytest.mark.parametrize("power", [1, 2])
+def test_the_compiled_walk_takes_the_same_turns(monkeypatch, power):
+    planted = Planted(1000, 4, np.random.default_rng(0))
+    Q = np.random.default_rng(1).normal(size=(3, K))
+
+    def draws():
+        rng = np.random.default_rng(2)
+        return planted.tree.sample(
+            Q, 200, power, rng, lambda q, *range: planted.squares(Q[q], *range)
+        )
+
+    compiled = draws()
+    monkeypatch.setattr(kernels, "fast", lambda: None)
+    np.testing.assert_array_equal(compiled, draws())
