@@ -11,7 +11,7 @@ ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-oldest docs lint format clean
+.PHONY: help demo test test-oldest bench docs lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -24,6 +24,9 @@ test: lint ## lint, then run the tests and doctests
 
 test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
+
+bench: $(VENV)/bench.stamp ## measure against peers, for minutes; results in benchmarks/results
+	$(VENV)/bin/python -m benchmarks
 
 docs: $(DOCS)/docs.stamp ## build the documentation into docs/_build/html
 	@rm -rf docs/generated docs/auto_examples docs/_build/html
@@ -59,6 +62,10 @@ $(VENV)/demo.stamp: $(SETTINGS) | $(VENV)/bin/python
 
 $(VENV)/test.stamp: $(SETTINGS) | $(VENV)/bin/python
 	$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast,metric-learn,test]'
+	@touch $@
+
+$(VENV)/bench.stamp: $(SETTINGS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast,bench]'
 	@touch $@
 
 # The oldest NumPy and SciPy have wheels for Python 3.10 and 3.11 only. A name on

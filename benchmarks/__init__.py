@@ -1,0 +1,1 @@
+"""Side-by-side measurements against named peers; ``python -m benchmarks`` runs all."""

@@ -1,0 +1,185 @@
+"""The contenders: skmahal and those it is measured against.
+
+Each is fitted to the points and a metric U, and answers queries with the positions of
+their neighbours. Peers know no metric, so that they are given the transformed points,
+and transform the queries of every call.
+"""
+
+import os
+from importlib.util import find_spec
+
+import numpy as np
+from sklearn.neighbors import NearestNeighbors
+
+from skmahal import SketchedMahalanobisNeighbors
+
+from ._truth import transformed
+
+CORES = os.cpu_count() or 1
+
+_TILE_BYTES = 1 << 23
+
+
+class Ours:
+    """SketchedMahalanobisNeighbors at its default settings."""
+
+    name = "skmahal"
+    exact = True
+
+    def __init__(self, n_jobs=-1):
+        self.n_jobs = n_jobs
+
+    def fit(self, X, U, Y, K):
+        self.K = K
+        self.index = SketchedMahalanobisNeighbors(
+            K, metric_learner=U, random_state=0, n_jobs=self.n_jobs
+        ).fit(X)
+        return self
+
+    def kneighbors(self, Q):
+        return self.index.kneighbors(Q, return_distance=False)
+
+
+class Faiss:
+    """IndexFlatL2, exact."""
+
+    name = "faiss flat"
+    needs = "faiss"
+    exact = True
+
+    def fit(self, X, U, Y, K):
+        import faiss
+
+        self.K, self.U = K, U
+        self.index = faiss.IndexFlatL2(Y.shape[1])
+        self.index.add(Y)
+        return self
+
+    def kneighbors(self, Q):
+        return self.index.search(np.ascontiguousarray(transformed(Q, self.U)), self.K)[
+            1
+        ]
+
+
+class ScikitLearn:
+    """NearestNeighbors by brute force, exact."""
+
+    name = "scikit-learn brute"
+    needs = "sklearn"
+    exact = True
+
+    def fit(self, X, U, Y, K):
+        self.U = U
+        self.index = NearestNeighbors(n_neighbors=K, algorithm="brute", n_jobs=-1)
+        self.index.fit(Y)
+        return self
+
+    def kneighbors(self, Q):
+        return self.index.kneighbors(transformed(Q, self.U), return_distance=False)
+
+
+class ByHand:
+    """A matrix product, squared norms made beforehand and argpartition; exact."""
+
+    name = "NumPy by hand"
+    needs = "numpy"
+    exact = True
+
+    def fit(self, X, U, Y, K):
+        self.K, self.U, self.Y = K, U, Y
+        self.norms = np.einsum("ij,ij->i", Y, Y)
+        self.step = max(1, _TILE_BYTES // (Y.itemsize * len(Y)))
+        return self
+
+    def kneighbors(self, Q):
+        u = transformed(Q, self.U)
+        if len(u) == 1:
+            return self._one(u[0])[None]
+        tiles = range(0, len(u), self.step)
+        return np.concatenate([self._tile(u[at : at + self.step]) for at in tiles])
+
+    def _one(self, u):
+        D = self.Y @ u
+        D *= -2
+        D += self.norms
+        best = np.argpartition(D, self.K - 1)[: self.K]
+        return best[np.argsort(D[best])]
+
+    def _tile(self, u):
+        D = u @ self.Y.T
+        D *= -2
+        D += self.norms
+        best = np.argpartition(D, self.K - 1, axis=1)[:, : self.K]
+        order = np.argsort(np.take_along_axis(D, best, axis=1), axis=1)
+        return np.take_along_axis(best, order, axis=1)
+
+
+class Hnsw:
+    """hnswlib, approximate."""
+
+    name = "hnswlib"
+    needs = "hnswlib"
+    exact = False
+
+    def __init__(self, ef=200, ef_construction=200, M=16):
+        self.ef, self.ef_construction, self.M = ef, ef_construction, M
+
+    def fit(self, X, U, Y, K):
+        import hnswlib
+
+        self.K, self.U = K, U
+        self.index = hnswlib.Index(space="l2", dim=Y.shape[1])
+        self.index.init_index(
+            max_elements=len(Y),
+            ef_construction=self.ef_construction,
+            M=self.M,
+            random_seed=0,
+        )
+        self.index.set_num_threads(CORES)
+        self.index.add_items(Y)
+        self.index.set_ef(max(self.ef, K))
+        return self
+
+    def kneighbors(self, Q):
+        return self.index.knn_query(transformed(Q, self.U), k=self.K)[0].astype(np.intp)
+
+
+class PyNNDescent:
+    """pynndescent, approximate."""
+
+    name = "pynndescent"
+    needs = "pynndescent"
+    exact = False
+
+    def fit(self, X, U, Y, K):
+        from pynndescent import NNDescent
+
+        self.K, self.U = K, U
+        self.index = NNDescent(Y, n_neighbors=max(30, K), random_state=0, n_jobs=CORES)
+        self.index.prepare()
+        return self
+
+    def kneighbors(self, Q):
+        return self.index.query(transformed(Q, self.U), k=self.K, epsilon=0.2)[0]
+
+
+def warm_up(contender):
+    """Imports and compilation, paid for on small data before anything is timed."""
+    X = np.random.default_rng(0).standard_normal((2000, 256), dtype=np.float32)
+    contender.fit(X, None, X, 10).kneighbors(X[:20])
+    contender.kneighbors(X[:1])
+
+
+EXACT = [Faiss, ScikitLearn, ByHand]
+APPROXIMATE = [Hnsw, PyNNDescent]
+
+
+def installed(peers):
+    """Those of the peers that can be imported."""
+    return [peer for peer in peers if find_spec(peer.needs) is not None]
+
+
+def missing():
+    """Names of the peers that are not installed."""
+    everyone = [*EXACT, *APPROXIMATE]
+    return [peer.name for peer in everyone if find_spec(peer.needs) is None]

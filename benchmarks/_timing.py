@@ -1,0 +1,106 @@
+"""Times of calls that take turns, so that every contender sees the same machine."""
+
+import gc
+import time
+from contextlib import nullcontext
+from functools import lru_cache
+
+import numpy as np
+from threadpoolctl import ThreadpoolController
+
+_FLUSH_BYTES = 1 << 27
+# Threads of another library's pool spin for a while after its last call.
+_REST = 0.02
+
+
+def timed(call, *args, **kwargs):
+    """Seconds that a call takes, and its result."""
+    start = time.perf_counter()
+    result = call(*args, **kwargs)
+    return time.perf_counter() - start, result
+
+
+def alternate(calls, *, rounds=7, budget=30.0, before=None, rivals=(), far=2.5):
+    """Seconds of each call, taken in turn, round after round.
+
+    Each is called once untimed at first. Rounds end when `budget` seconds are spent,
+    after three at the least. Of the `rivals`, those more than `far` times slower than
+    the fastest of them are timed in the first round alone. `before` runs ahead of every
+    timed call.
+    """
+    times = {name: [] for name in calls}
+    spent = 0.0
+    for call in calls.values():
+        spent += timed(call)[0]
+    for done in range(rounds):
+        if done >= 3 and spent * (done + 2) / (done + 1) > budget:
+            break
+        for name, call in calls.items():
+            if done and _is_far(name, times, rivals, far):
+                continue
+            time.sleep(_REST)
+            if before is not None:
+                before()
+            seconds, _ = timed(call)
+            times[name].append(seconds)
+            spent += seconds
+    return times
+
+
+def median(times):
+    """Median of a list of seconds as a plain float."""
+    return float(np.median(times))
+
+
+def summary(times, per=1):
+    """Median, mean and least of the times, each divided by `per`, and all of them."""
+    times = [seconds / per for seconds in times]
+    return {
+        "median": median(times),
+        "mean": float(np.mean(times)),
+        "min": min(times),
+        "times": times,
+    }
+
+
+def threads(limit):
+    """Context in which BLAS and OpenMP use `limit` threads; None leaves them alone."""
+    return nullcontext() if limit is None else _controller().limit(limits=limit)
+
+
+def pinned(call, limit):
+    """`call` with as many threads as `limit` says."""
+
+    def with_limit():
+        with threads(limit):
+            return call()
+
+    return with_limit
+
+
+class CacheFlush:
+    """Push everything out of the processor's caches by writing a large buffer."""
+
+    def __init__(self, size=_FLUSH_BYTES):
+        self._buffer = np.zeros(size // 8)
+
+    def __call__(self):
+        self._buffer += 1
+
+
+def clean():
+    """Free what earlier measurements left behind."""
+    gc.collect()
+
+
+@lru_cache(maxsize=1)
+def _controller():
+    """Made once, after every contender was imported: making it takes milliseconds."""
+    return ThreadpoolController()
+
+
+def _is_far(name, times, rivals, far):
+    """Whether a rival is out of the race after the first round."""
+    if name not in rivals:
+        return False
+    return times[name][0] > far * min(times[rival][0] for rival in rivals)
