@@ -163,12 +163,15 @@ def _factored(matrix, kind, what, n_features):
 
 
 def _check_fitted(learner, name):
-    """Methods may be there before there is anything to get from them."""
+    """Methods may be there before there is anything to get from them.
+
+    What is no estimator of scikit-learn cannot be asked.
+    """
     if isinstance(learner, type):
         kind = learner.__name__
         raise TypeError(f"{name} must be an instance, got the class {kind}.")
     try:
-        if hasattr(learner, "fit"):
+        if isinstance(learner, BaseEstimator):
             check_is_fitted(learner)
     except NotFittedError as error:
         kind = type(learner).__name__

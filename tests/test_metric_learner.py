@@ -26,6 +26,7 @@ from skmahal import (
     SketchedMahalanobisNeighborsTransformer,
     SketchedMahalanobisRegressor,
 )
+from skmahal._core.state import State
 from tests.neighbors.test_bad_input import FailsToFit, assert_refused, call
 
 skmahal.enable_metric_learn()
@@ -182,6 +183,13 @@ class JustAMatrix:
         return self.matrix
 
 
+class NoEstimator(JustAMatrix):
+    """A learner of another library, which scikit-learn knows nothing of."""
+
+    def fit(self, X, y=None):
+        raise AssertionError("a learner given to update_metric is fitted already")
+
+
 def semi_definite():
     root = np.random.default_rng(0).normal(size=(2, 4))
     return root, root.T @ root
@@ -194,6 +202,8 @@ def test_a_mahalanobis_matrix_is_factored_at_its_rank():
     assert_neighbours_under(knn, U)
     index = SketchedMahalanobisNeighbors().fit(X)
     assert_neighbours_under(index.update_metric(JustAMatrix(A)), U)
+    index = SketchedMahalanobisNeighbors().fit(X)
+    assert_neighbours_under(index.update_metric(NoEstimator(A)), U)
 
 
 def test_components_come_before_a_matrix():
@@ -385,6 +395,86 @@ def test_any_sequence_of_updates_ends_at_a_fresh_fit(settings, seed):
         if rng.integers(2):
             index.kneighbors(WIDE_QUERIES)
         assert_equals_fresh(index, points, U, settings)
+
+
+# What of the index is changed for each of METRICS: the rank of an update, or all.
+ROUTES = {
+    "the same": [],
+    "a row": [1],
+    "a few rows": [3],
+    "low rank": [1],
+    "nearly all rows": ["replaced"],
+    "all rows": ["replaced"],
+    "fewer rows": ["replaced"],
+    "more rows": ["replaced"],
+}
+
+
+@pytest.mark.parametrize(
+    "settings", [{}, {**SKETCHED, "m": 4}], ids=["exact", "sketched"]
+)
+@pytest.mark.parametrize("change", ROUTES)
+def test_a_fitted_learner_takes_the_cheapest_route(change, settings, monkeypatch):
+    index = SketchedMahalanobisNeighbors(metric_learner=START, **settings).fit(WIDE)
+    add_low_rank, replace_metric, taken = State.add_low_rank, State.replace_metric, []
+
+    def added(state, change, *args, **kwargs):
+        taken.append(change.rank)
+        add_low_rank(state, change, *args, **kwargs)
+
+    def replaced(state, metric):
+        taken.append("replaced")
+        replace_metric(state, metric)
+
+    monkeypatch.setattr(State, "add_low_rank", added)
+    monkeypatch.setattr(State, "replace_metric", replaced)
+    index.update_metric(Learnt(METRICS[change]))
+    assert taken == ROUTES[change]
+
+
+MOVING = {
+    "other rows": [np.vstack([START, START[:5]])],
+    "through the exact engine": [START[:2], START],
+    "first through a low rank": [START + 1, START[:2], START[:9]],
+}
+
+
+@pytest.mark.parametrize("refreshed", [True, False], ids=["refreshed", "as fitted"])
+@pytest.mark.parametrize("way", MOVING)
+def test_sketches_that_were_given_up_do_not_come_back(way, refreshed):
+    labels = np.arange(len(WIDE)) % 3
+    knn = SketchedMahalanobisClassifier(metric_learner=START, **{**SKETCHED, "m": 4})
+    engine = knn.fit(WIDE, labels)._engine
+    seeds, key, points = engine._seeds.copy(), engine._key, engine._state.points
+    if refreshed:
+        engine = knn.refresh_sketches()._engine
+        assert (engine._seeds != seeds).all()
+    for U in MOVING[way]:
+        knn.update_metric(U)
+    assert knn.engine_ == "sketched"
+    assert knn._engine._state.points is points
+    if refreshed or len(MOVING[way]) > 1:
+        assert (knn._engine._seeds != seeds).all()
+    if len(MOVING[way]) > 1:
+        assert knn._engine._key != key
+    else:
+        assert_array_equal(knn._engine._seeds, engine._seeds)
+    exact = KNeighborsClassifier(algorithm="brute").fit(WIDE @ U.T, labels)
+    assert_array_equal(knn.predict(WIDE_QUERIES), exact.predict(WIDE_QUERIES @ U.T))
+
+
+def test_parameters_set_after_fit_do_not_count_when_the_rows_change():
+    settings = {**SKETCHED, "m": 4}
+    index = SketchedMahalanobisNeighbors(metric_learner=START, **settings).fit(WIDE)
+    index.set_params(m=2, L=7, sketch="srht", random_state=1)
+    # To the exact engine, to a sketched one that is made anew, and to more rows.
+    for U in (START[:2], START, np.vstack([START, START[:5]])):
+        index.update_metric(U)
+        assert (index.m_, index.L_, index.R_) == (4, 3, 1)
+        if index.engine_ == "sketched":
+            assert (index._engine.m, index._engine.L) == (4, 3)
+            assert index._engine.sketch == "gaussian"
+    assert index.engine_ == "sketched"
 
 
 def test_labels_stay_when_the_number_of_rows_changes():

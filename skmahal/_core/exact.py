@@ -144,7 +144,18 @@ class ExactMaintenance:
             raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
         self._state.add_low_rank(LowRank(W, V), jobs=jobs)
 
-    def set_metric(self, U):
+    def follow(self, W, V, U, jobs=1):
+        """``U += W Vᵀ`` for somebody who knows the sum as well, up to rounding.
+
+        W and V as in :meth:`update_low_rank`, O(p(nd + kd)); no error is left in U.
+        """
+        W = _as_columns("W", W, self.k, self.dtype)
+        V = _as_columns("V", V, self.d, self.dtype)
+        U = as_matrix("U", U, dtype=self.dtype, columns=self.d, rows=self.k)
+        self._state.add_low_rank(LowRank(W, V), rounding=ROUNDING, jobs=jobs)
+        self._state.metric.writable()[...] = U
+
+    def set_metric(self, U, jobs=1):
         """A new U, by the cheapest route that gives the same answers.
 
         Changed rows or a low-rank difference are added; otherwise, or where the number
@@ -160,7 +171,7 @@ class ExactMaintenance:
         if change is None:
             self._replace_metric(Metric(U, self.d, self.dtype))
         elif change.rank:
-            self._state.add_low_rank(change, rounding=ROUNDING)
+            self._state.add_low_rank(change, rounding=ROUNDING, jobs=jobs)
             self._state.metric.writable()[...] = U
 
     def update_x(self, z, i, targets=None):
@@ -326,6 +337,11 @@ class ExactMaintenance:
         return float(max(drifts))
 
     @property
+    def looks_at_sketches(self):
+        """Whether neighbour queries do; never here."""
+        return False
+
+    @property
     def _width(self):
         """Columns of all derived arrays beside the transformed rows."""
         return 0
@@ -361,7 +377,7 @@ class ExactMaintenance:
 
     def _tiles(self, count, columns):
         """Slices of queries whose tile of `columns` numbers each fits the budget."""
-        return slices(count, self._tile_rows(columns))
+        return slices(count, self._tile_rows(max(columns, self.k)))
 
     def _exact_squares(self, u):
         return self._over_rows(u, squared_distances)

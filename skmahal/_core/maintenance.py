@@ -176,8 +176,7 @@ class MetricMaintenance(ExactMaintenance):
         """
         super().append(X, targets)
         if self._plans_m and self.m < self._auto_m(self.n):
-            self.m = self._auto_m(2 * self.n)
-            self._install(*self._drawn_for(self._state.metric, self._seeds))
+            self._enlarge()
 
     def query_pair(self, i, j):
         """Estimated distance between the points `i` and `j`, broadcast. O(mR) each.
@@ -269,6 +268,16 @@ class MetricMaintenance(ExactMaintenance):
         self._seeds = self._rng.integers(2**63, size=1 + self.L)
         self._install(*self._drawn_for(self._state.metric, self._seeds))
 
+    def _enlarge(self):
+        """Sketches with rows enough for twice the points."""
+        before, self.m = self.m, self._auto_m(2 * self.n)
+        try:
+            drawn = self._drawn_for(self._state.metric, self._seeds)
+        except BaseException:
+            self.m = before
+            raise
+        self._install(*drawn)
+
     def _auto_m(self, n):
         m = plan.sketch_rows(n, self.L, self.eps, self.delta, self.sketch)
         return min(m, 1 << (self.k - 1).bit_length()) if self.sketch == "srht" else m
@@ -343,7 +352,7 @@ class MetricMaintenance(ExactMaintenance):
         if R > 1:
             tiles = self._tiles(count, (R + 2) * self.n)
             return [np.arange(tile.start, tile.stop) for tile in tiles]
-        most = min(self._tile_rows(self.n), -(-count // jobs))
+        most = min(self._tile_rows(max(self.n, self.k)), -(-count // jobs))
         order = np.argsort(picks[:, 0], kind="stable")
         starts = np.flatnonzero(np.diff(picks[order, 0])) + 1
         return [

@@ -143,6 +143,10 @@ class DensePoints:
         self._buffer = owned(self._buffer)
         self._buffer[indices] = rows
 
+    def holds(self, indices, rows):
+        """Whether these are the rows."""
+        return np.array_equal(self.array[indices], rows)
+
     def kept(self, mask):
         """Storage of the rows where `mask` is True; O(nd)."""
         points = copy(self)
@@ -222,6 +226,10 @@ class SparsePoints:
     def recentre(self):
         """The origin of sparse points never moves."""
         return False
+
+    def holds(self, indices, rows):
+        """Whether these are the rows."""
+        return not (self._csr[indices] != self._as_csr(rows)).nnz
 
     def kept(self, mask):
         """Storage of the rows where `mask` is True; O(stored values)."""

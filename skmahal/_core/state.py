@@ -63,7 +63,7 @@ class Image:
 
     def load(self, array):
         """Take `array` as the rows of all points."""
-        self._buffer, self._squares = array, None
+        self._buffer, self._squares = np.ascontiguousarray(array), None
 
     def move(self, W, T):
         """Follow ``y_i += W T_i``, in place."""
@@ -410,8 +410,7 @@ class State:
             for derived in live:
                 derived.assign(indices, rows)
             self.log.assign(indices)
-            with self._assigned_targets(indices, targets):
-                self.points.assign(indices, X)
+            self._assign_truth(indices, X, targets)
         if tree is not None:
             tree.assign(indices, self._rows_between)
             tree.tick = self.log.now
@@ -464,19 +463,19 @@ class State:
             self._live_tree()
             self.log = Log(self.k, self.n, self.dtype, start=self.log.now)
 
-    @contextmanager
-    def _assigned_targets(self, indices, targets):
-        """Targets in place for the block, and as they were where it raises."""
+    def _assign_truth(self, indices, X, targets):
+        """Points and their targets, both or neither."""
         if targets is None:
-            yield
+            self.points.assign(indices, X)
             return
         self.targets = owned(self.targets)
         before = self.targets[indices]
+        self.targets[indices] = targets
         try:
-            self.targets[indices] = targets
-            yield
+            self.points.assign(indices, X)
         except BaseException:
-            self.targets[indices] = before
+            if not self.points.holds(indices, X):
+                self.targets[indices] = before
             raise
 
     @contextmanager

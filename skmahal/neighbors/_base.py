@@ -20,6 +20,7 @@ from skmahal._random import seed_from
 from skmahal._threads import one_blas_thread, thread_count
 
 _MIB = 1 << 20
+_NUMBER = 8  # bytes of an index, of a vote and of a square, whatever the points are
 ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 
 _AUTO = StrOptions({"auto"})
@@ -115,10 +116,23 @@ class SketchedNeighborsBase(LearnsMetric):
         them follow when they are next used. A whole new U is compared with the present
         one: few changed rows or a difference of low rank are added, anything else is
         sketched anew, O(n k d).
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmahal import SketchedMahalanobisNeighbors
+        >>> index = SketchedMahalanobisNeighbors(1).fit([[0.0, 2.0], [3.0, 0.0]])
+        >>> index.kneighbors([[0.0, 0.0]])
+        (array([[2.]]), array([[0]]))
+        >>> index.update_metric([[0.0, 2.0]], rows=[1]).components_
+        array([[1., 0.],
+               [0., 2.]])
+        >>> index.kneighbors([[0.0, 0.0]])
+        (array([[3.]]), array([[1]]))
         """
         check_is_fitted(self)
         if low_rank is not None:
-            self._update_low_rank(metric, rows, low_rank)
+            self._update_low_rank(metric, rows, additive, low_rank)
         elif metric is None:
             raise ValueError("update_metric needs `metric` or `low_rank`, got neither.")
         elif rows is not None:
@@ -173,7 +187,21 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def _points(self, X, reset=False):
         """Rows from a user, dense or CSR; float32 is kept, integers become float64."""
+        if not reset and self._is_plain(X):
+            return X
         return validate_data(self, X, reset=reset, **ROWS)
+
+    def _is_plain(self, X):
+        """Whether there is nothing to say about X, in the time of a single query."""
+        return (
+            type(X) is np.ndarray
+            and X.ndim == 2
+            and len(X) > 0
+            and X.shape[1] == self.n_features_in_
+            and X.dtype in ROWS["dtype"]
+            and not hasattr(self, "feature_names_in_")
+            and bool(np.isfinite(X.sum()))
+        )
 
     def _build(self, X, y, targets=None):
         """Learn the metric and index points that have been validated."""
@@ -183,8 +211,10 @@ class SketchedNeighborsBase(LearnsMetric):
         U, self.metric_learner_ = learnt
         self.L_ = self.L
         self._built = self._build_parameters()
-        self._engine = make_engine(U, X, targets=targets, **self._built)
-        self._engine.prepare()
+        jobs = thread_count(self.n_jobs)
+        with one_blas_thread():
+            self._engine = make_engine(U, X, targets=targets, **self._built)
+            self._engine.prepare(jobs)
 
     def _build_parameters(self):
         """What engines are made from until the next fit, whatever `set_params` does."""
@@ -204,15 +234,20 @@ class SketchedNeighborsBase(LearnsMetric):
         rows = as_indices("rows", rows, engine.k, unique=True)
         shape = {"columns": engine.d, "rows": len(rows)}
         values = as_matrix("metric", values, dtype=engine.dtype, **shape)
-        (engine.update_u if additive else engine.set_rows)(values, rows)
+        update = engine.update_u if additive else engine.set_rows
+        jobs = thread_count(self.n_jobs)
+        with one_blas_thread():
+            update(values, rows, jobs=jobs)
 
-    def _update_low_rank(self, metric, rows, low_rank):
-        if metric is not None or rows is not None:
-            raise ValueError("low_rank goes alone, without `metric` and `rows`.")
-        if not isinstance(low_rank, tuple | list) or len(low_rank) != 2:
-            kind = type(low_rank).__name__
-            raise ValueError(f"low_rank must be a pair (W, V), got one {kind}.")
-        self._engine.update_low_rank(*low_rank)
+    def _update_low_rank(self, metric, rows, additive, low_rank):
+        if metric is not None or rows is not None or additive:
+            raise ValueError(
+                "low_rank goes alone, without `metric`, `rows` and `additive`."
+            )
+        _check_pair(low_rank)
+        jobs = thread_count(self.n_jobs)
+        with one_blas_thread():
+            self._engine.update_low_rank(*low_rank, jobs=jobs)
 
     def _replace_metric(self, metric):
         engine = self._engine
@@ -225,22 +260,30 @@ class SketchedNeighborsBase(LearnsMetric):
         `jobs` overrides `n_jobs`. `width` is how many numbers a query needs at work
         beside its tile.
         """
-        jobs = min(jobs or thread_count(self.n_jobs), X.shape[0])
-        batches = self._batches(X, width, jobs)
+        jobs = jobs or self._thread_count(X)
+        batches = self._batches(X, width, jobs=jobs)
         if len(batches) == 1:
             return [answer(self._as_held(X[batches[0]]))]
         with one_blas_thread():
             return run(lambda batch: answer(self._as_held(X[batch])), batches, jobs)
 
-    def _batches(self, X, width, jobs, least=1):
-        """Slices of queries whose work on `jobs` threads fits scikit-learn's memory."""
-        engine, itemsize = self._engine, self._engine.dtype.itemsize
-        budget = get_config()["working_memory"] * _MIB / (4 * jobs)
-        engine.tile_bytes = min(TILE_BYTES, int(budget))
+    def _batches(self, X, width, jobs=1, threads=1):
+        """Slices of queries whose work fits scikit-learn's memory.
+
+        `jobs` batches are at work at a time, each on `threads` threads.
+        """
+        engine, budget = self._engine, _share_of_memory() / jobs
+        engine.tile_bytes = min(TILE_BYTES, int(budget / threads))
         as_they_are = not sparse.issparse(X) and X.dtype == engine.dtype
-        width += 0 if as_they_are else X.shape[1]
-        rows = batch_rows(X.shape[0], width * itemsize, budget, least * jobs)
-        return slices(X.shape[0], rows)
+        copied = 0 if as_they_are else X.shape[1] * engine.dtype.itemsize
+        query_bytes = _NUMBER * width + copied
+        return slices(X.shape[0], batch_rows(X.shape[0], query_bytes, budget, jobs))
+
+    def _thread_count(self, X):
+        """Threads for the queries X: each has a query, and memory for its distances."""
+        engine = self._engine
+        room = int(_share_of_memory() // (engine.n * engine.dtype.itemsize))
+        return max(1, min(thread_count(self.n_jobs), X.shape[0], room))
 
     def _as_held(self, rows):
         """Dense rows in the type of the points."""
@@ -250,6 +293,24 @@ class SketchedNeighborsBase(LearnsMetric):
     def _checked_n_neighbors(self, n_neighbors, most):
         n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors
         return as_count("n_neighbors", n_neighbors, most=most)
+
+
+def _share_of_memory():
+    """Bytes for a batch, and for the tiles of all threads.
+
+    A tile is held three times at the most: a product, a sum and what is made of it.
+    """
+    return get_config()["working_memory"] * _MIB / 4
+
+
+def _check_pair(low_rank):
+    """Raise where it is not two arrays W and V."""
+    if not isinstance(low_rank, tuple | list):
+        kind = type(low_rank).__name__
+        raise ValueError(f"low_rank must be a pair (W, V), got one {kind}.")
+    if len(low_rank) != 2:
+        count, kind = len(low_rank), type(low_rank).__name__
+        raise ValueError(f"low_rank must be a pair (W, V), got a {kind} of {count}.")
 
 
 def check_one_row_each(X, indices):

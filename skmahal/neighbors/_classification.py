@@ -4,11 +4,14 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted
 
 from skmahal._compat import fit_context
 
 from ._supervised import SupervisedNeighborsBase
 from ._voting import class_shares, class_votes
+
+_MOST_LISTED = 10
 
 
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
@@ -22,9 +25,9 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     ----------
     n_neighbors : int, default=5
         Number of neighbours that vote.
-    weights : {"uniform", "distance"} or callable, default="uniform"
+    weights : {"uniform", "distance"}, callable or None, default="uniform"
         Equal votes, votes by inverse distance, or a function from an array of distances
-        to one of weights.
+        to one of weights. None is "uniform".
     metric_learner : None, array-like of shape (k, n_features), or estimator
         The metric, as in :class:`SketchedMahalanobisNeighbors`. An estimator is cloned
         and fitted with the data given to `fit`.
@@ -108,7 +111,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         return self._append_labelled(X, y)
 
     def predict(self, X):
-        """The class with most votes; ties go to the first. O(a query) of `kneighbors`.
+        """The class with most votes. O(kd + n(m + lead) + n_classes) a query.
 
         Parameters
         ----------
@@ -118,17 +121,19 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         Returns
         -------
         y : ndarray of shape (n_queries,) or (n_queries, n_outputs)
-            Classes.
+            Classes. Ties go to the first.
         """
-        parts = self._counted(X, lambda votes: votes.argmax(axis=1))
-        winners = [
-            classes[np.concatenate(codes)]
-            for classes, codes in zip(self._classes, parts, strict=True)
-        ]
-        return np.stack(winners, axis=1) if self.outputs_2d_ else winners[0]
+
+        def decide(labels, weights):
+            counted = self._counted(labels, weights)
+            winners = [classes[votes.argmax(axis=1)] for classes, votes in counted]
+            return [np.stack(winners, axis=1) if self.outputs_2d_ else winners[0]]
+
+        check_is_fitted(self)
+        return self._decided(X, decide, self._votes_at_work())[0]
 
     def predict_proba(self, X):
-        """Share of each class in the votes. O(a query) of `kneighbors`.
+        """Share of each class in the votes. O(kd + n(m + lead) + n_classes) a query.
 
         Parameters
         ----------
@@ -140,7 +145,13 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         p : ndarray of shape (n_queries, n_classes), or a list of them for many outputs
             Shares, in the order of `classes_`.
         """
-        shares = [np.concatenate(part) for part in self._counted(X, class_shares)]
+
+        def decide(labels, weights):
+            counted = self._counted(labels, weights)
+            return [class_shares(votes) for _, votes in counted]
+
+        check_is_fitted(self)
+        shares = self._decided(X, decide, self._votes_at_work())
         return shares if self.outputs_2d_ else shares[0]
 
     @property
@@ -153,17 +164,14 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _counted(self, X, reduce):
-        """``reduce(votes)`` for batches of queries, by output."""
+    def _counted(self, labels, weights):
+        """The classes of every output and the votes for them, one after the other."""
+        for output, classes in enumerate(self._classes):
+            yield classes, class_votes(labels[:, :, output], weights, len(classes))
 
-        def decide(labels, weights):
-            return [
-                reduce(class_votes(labels[:, :, output], weights, len(classes)))
-                for output, classes in enumerate(self._classes)
-            ]
-
-        most = max(map(len, self._classes)) if self.__sklearn_is_fitted__() else 0
-        return zip(*self._decided(X, decide, width=3 * most), strict=True)
+    def _votes_at_work(self):
+        """Numbers a query needs: votes of this batch, and what the last gave."""
+        return 2 * sum(map(len, self._classes))
 
     def _outputs(self, y):
         """Labels as they were meant: one column is one output, with a warning."""
@@ -187,18 +195,27 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         for known, given in zip(self._classes, again, strict=True):
             if not np.array_equal(known, given):
                 raise ValueError(
-                    f"classes must be those of the first call, {known.tolist()}, got "
-                    f"{given.tolist()}."
+                    f"classes must be those of the first call, {_listed(known)}, got "
+                    f"{_listed(given)}."
                 )
 
 
 def _class_lists(classes, n_outputs):
     """Sorted classes of every output, from one array or from a list of them."""
     lists = [classes] if n_outputs == 1 else classes
-    if len(lists) != n_outputs or any(np.ndim(known) != 1 for known in lists):
+    countable = hasattr(lists, "__len__") and len(lists) == n_outputs
+    if not countable or not all(map(_is_flat, lists)):
         expected = "an array" if n_outputs == 1 else f"a list of {n_outputs} arrays"
         raise ValueError(f"classes must be {expected}, got {classes!r}.")
     return [np.unique(np.asarray(known)) for known in lists]
+
+
+def _is_flat(known):
+    """Whether it has one dimension; what is ragged has none that NumPy knows."""
+    try:
+        return np.ndim(known) == 1
+    except ValueError:
+        return False
 
 
 def _codes(labels, classes):
@@ -209,11 +226,40 @@ def _codes(labels, classes):
     >>> _codes(np.array(["b", "a", "b"]), np.array(["a", "b"]))
     array([1, 0, 1])
     """
-    place = {label: code for code, label in enumerate(classes.tolist())}
-    codes = np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.intp)
+    sortable = labels.dtype.kind == classes.dtype.kind in "biufUS"
+    codes = (_places if sortable else _looked_up)(labels, classes)
     if (codes < 0).any():
-        unseen = labels.tolist()[np.argmin(codes)]
+        unseen = labels[[np.argmin(codes)]].tolist()[0]
         raise ValueError(
-            f"y contains {unseen!r}, which is not among the classes {classes.tolist()}."
+            f"y contains {unseen!r}, which is not among the classes {_listed(classes)}."
         )
     return codes
+
+
+def _places(labels, classes):
+    """Positions among sorted classes of the same kind; -1 for none."""
+    places = np.searchsorted(classes, labels)
+    places[places == len(classes)] = 0
+    return np.where(classes[places] == labels, places, -1)
+
+
+def _looked_up(labels, classes):
+    """Positions among classes of any type; -1 for none."""
+    place = {label: code for code, label in enumerate(classes.tolist())}
+    return np.array([place.get(label, -1) for label in labels.tolist()], dtype=np.intp)
+
+
+def _listed(classes):
+    """Classes for a message, of many the first ten.
+
+    Examples
+    --------
+    >>> _listed(np.array(["a", "b"]))
+    "['a', 'b']"
+    >>> _listed(np.arange(12))
+    '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...] (12 in all)'
+    """
+    names = ", ".join(map(repr, classes[:_MOST_LISTED].tolist()))
+    if len(classes) <= _MOST_LISTED:
+        return f"[{names}]"
+    return f"[{names}, ...] ({len(classes)} in all)"

@@ -1,6 +1,7 @@
 """The graph of neighbours as a transformer."""
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
 
 from skmahal._compat import StrOptions
 
@@ -112,20 +113,31 @@ class SketchedMahalanobisNeighborsTransformer(
         self.n_jobs = n_jobs
 
     def transform(self, X):
-        """Find the graph from queries to the points of the index.
+        """Find the graph from queries to points. O(kd + n(m + lead)) a query.
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries. Each costs one of :meth:`kneighbors`, O(kd + n(m + lead)).
+            Queries.
 
         Returns
         -------
         Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
             The entries of a row are in order of distance.
         """
-        K = self.n_neighbors + (self.mode == "distance")
+        check_is_fitted(self)
+        K = self._checked_n_neighbors(None, most=None)
+        if self.mode == "distance":
+            self._check_one_more(K)
+            K += 1
         return self.kneighbors_graph(X, n_neighbors=K, mode=self.mode)
+
+    def _check_one_more(self, n_neighbors):
+        if n_neighbors + 1 > self.n_samples_fit_:
+            raise ValueError(
+                f"n_neighbors={n_neighbors} and the extra neighbour of the mode "
+                f"'distance' are more than the {self.n_samples_fit_} points."
+            )
 
     @property
     def _n_features_out(self):

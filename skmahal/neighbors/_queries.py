@@ -8,9 +8,16 @@ from scipy import sparse
 from sklearn.utils.validation import check_is_fitted
 
 from skmahal._core.checks import as_count
-from skmahal._threads import one_blas_thread, thread_count
+from skmahal._threads import one_blas_thread
 
 _MODES = ("connectivity", "distance")
+
+# Numbers at work for each neighbour of a query: those that are found, what puts them in
+# order, and those of the batch before.
+_FOUND = 10
+
+# Numbers at work for each feature of a query that chooses its sketch.
+_HASHED = 2
 
 
 class KNeighborsQueries:
@@ -44,12 +51,11 @@ class KNeighborsQueries:
         A query costs O(kd + n(m + lead)) and k for every point that the sketches cannot
         exclude, O(kd + nk) at the most.
         """
-        parts = self._searched(X, n_neighbors, lambda *found: found)
-        distances, indices = (np.concatenate(part) for part in zip(*parts, strict=True))
+        distances, indices = self._searched(X, n_neighbors, lambda *found: found)
         return (distances, indices) if return_distance else indices
 
     def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
-        """Graph of the nearest points of each query.
+        """Graph of the nearest points of each query. O(kd + n(m + lead)) a query.
 
         Parameters
         ----------
@@ -63,7 +69,7 @@ class KNeighborsQueries:
         Returns
         -------
         A : sparse matrix of shape (n_queries, n_samples_fit), CSR
-            The graph. O(n_queries) times a query of :meth:`kneighbors`.
+            The graph; the entries of a row are in order of distance.
         """
         _check_mode(mode)
         distances, indices = self.kneighbors(X, n_neighbors)
@@ -72,7 +78,7 @@ class KNeighborsQueries:
         return _graph(distances.ravel(), indices.ravel(), counts, n, mode)
 
     def _searched(self, X, n_neighbors, answer, width=0):
-        """``answer(distances, indices)`` for batches of queries, in order.
+        """``answer(distances, indices)``, some arrays, for all queries in batches.
 
         `width` is how many numbers the answer needs at work for a query.
         """
@@ -80,28 +86,31 @@ class KNeighborsQueries:
         own = int(X is None)
         K = self._checked_n_neighbors(n_neighbors, self.n_samples_fit_ - own)
         queries = self._engine.X if X is None else self._points(X)
-        jobs = min(thread_count(self.n_jobs), queries.shape[0])
-        answers = []
-        for batch in self._batches(queries, width + 4 * K, jobs=1):
-            rows = self._as_held(queries[batch])
-            found = self._nearest(rows, K, own, jobs)
-            if own:
-                found = _without_self(*found, batch.start)
-            answers.append(answer(*found))
-        return answers
+        jobs = self._thread_count(queries)
+        width += _FOUND * (K + own)
+        if self.engine_ == "sketched":
+            width += _HASHED * queries.shape[1]
+        batches = self._batches(queries, width, threads=jobs)
+
+        def answers():
+            for batch in batches:
+                found = self._nearest(self._as_held(queries[batch]), K, own, jobs)
+                if own:
+                    found = _without_self(*found, batch.start)
+                yield answer(*found)
+
+        return _joined(answers(), queries.shape[0])
 
     def _nearest(self, queries, K, own, jobs):
         """K neighbours, and `own` of them more for queries that are points."""
-        engine = self._engine
-        if self.engine_ == "exact":
-            with one_blas_thread() if jobs > 1 else nullcontext():
-                return engine.kneighbors(queries, K + own, jobs=jobs)
-        budget = None
-        if self.n_candidates != "certified":
-            budget = as_count("n_candidates", self.n_candidates, least=K) + own
-            budget = min(budget, engine.n)
-        with one_blas_thread():
-            return engine.kneighbors(queries, K + own, candidates=budget, jobs=jobs)
+        engine, budget = self._engine, {}
+        if self.n_candidates != "certified" and self.engine_ == "sketched":
+            count = as_count("n_candidates", self.n_candidates, least=K) + own
+            budget = {"candidates": min(count, engine.n)}
+        # BLAS shares the work on one query by brute force, where all of memory is read.
+        alone = len(queries) == 1 and not engine.looks_at_sketches
+        with nullcontext() if alone else one_blas_thread():
+            return engine.kneighbors(queries, K + own, jobs=jobs, **budget)
 
 
 class RadiusNeighborsQueries:
@@ -156,7 +165,7 @@ class RadiusNeighborsQueries:
     def radius_neighbors_graph(
         self, X=None, radius=None, mode="connectivity", sort_results=False
     ):
-        """Graph of all points within a distance of each query.
+        """Graph of all points within a distance. O(kd + n(m + lead)) a query.
 
         Parameters
         ----------
@@ -172,7 +181,7 @@ class RadiusNeighborsQueries:
         Returns
         -------
         A : sparse matrix of shape (n_queries, n_samples_fit), CSR
-            The graph. O(n_queries) times a query of :meth:`radius_neighbors`.
+            The graph.
         """
         _check_mode(mode)
         distances, indices = self.radius_neighbors(X, radius, sort_results=sort_results)
@@ -181,9 +190,32 @@ class RadiusNeighborsQueries:
         return _graph(*flat, counts, self.n_samples_fit_, mode)
 
 
+def _joined(parts, count):
+    """Arrays for batches of `count` queries as whole arrays, which are not held twice.
+
+    Examples
+    --------
+    >>> _joined(iter([[np.array([1, 2])], [np.array([3])]]), 3)
+    [array([1, 2, 3])]
+    """
+    whole, start = None, 0
+    for part in parts:
+        here = slice(start, start + len(part[0]))
+        if here == slice(0, count):
+            return list(part)
+        if whole is None:
+            whole = [np.empty((count, *rows.shape[1:]), rows.dtype) for rows in part]
+        for out, rows in zip(whole, part, strict=True):
+            out[here] = rows
+        start = here.stop
+    return whole
+
+
 def _graph(values, indices, counts, n_points, mode):
     """CSR rows of `counts` entries each; ones in place of `values` for connectivity."""
-    values = values if mode == "distance" else np.ones(len(indices))
+    values = (
+        np.asarray(values, dtype=float) if mode == "distance" else np.ones(len(indices))
+    )
     ends = np.concatenate([[0], np.cumsum(counts)])
     return sparse.csr_matrix((values, indices, ends), shape=(len(counts), n_points))
 

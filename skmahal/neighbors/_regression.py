@@ -1,10 +1,11 @@
 """Regression by the mean of the neighbours."""
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import RegressorMixin
+from sklearn.utils.validation import check_is_fitted
 
 from skmahal._compat import fit_context
-from skmahal._core.checks import check_finite
 
 from ._supervised import SupervisedNeighborsBase
 from ._voting import mean_targets
@@ -21,9 +22,9 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
     ----------
     n_neighbors : int, default=5
         Number of neighbours that are averaged.
-    weights : {"uniform", "distance"} or callable, default="uniform"
+    weights : {"uniform", "distance"}, callable or None, default="uniform"
         Equal weights, inverse distances, or a function from an array of distances to
-        one of weights.
+        one of weights. None is "uniform".
     metric_learner : None, array-like of shape (k, n_features), or estimator
         The metric, as in :class:`SketchedMahalanobisNeighbors`. An estimator is cloned
         and fitted with the data given to `fit`.
@@ -96,7 +97,7 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         return self._append_labelled(X, y)
 
     def predict(self, X):
-        """Mean target of the neighbours. O(a query) of `kneighbors`.
+        """Mean target of the neighbours. O(kd + n(m + lead)) a query.
 
         Parameters
         ----------
@@ -108,13 +109,35 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         y : ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Targets.
         """
-        means = np.concatenate(self._decided(X, mean_targets, width=0))
+        check_is_fitted(self)
+        [means] = self._decided(
+            X,
+            lambda targets, weights: [mean_targets(targets, weights)],
+            width=2 * self._engine.targets.shape[1],
+        )
         return means if self.outputs_2d_ else means[:, 0]
+
+    def _labelled(self, X, y, reset=False):
+        return super()._labelled(X, _as_numbers(y), reset)
 
     def _learn_targets(self, columns):
         return self._known_targets(columns)
 
     def _known_targets(self, columns):
-        targets = columns.astype(np.float64)
-        check_finite("y", targets)
-        return targets
+        return columns.astype(np.float64)
+
+
+def _as_numbers(y):
+    """Objects and text as numbers; those that are none are refused by name.
+
+    Examples
+    --------
+    >>> _as_numbers(np.array(["1", "0.5"]))
+    array([1. , 0.5])
+    """
+    if y is None or sparse.issparse(y) or np.asarray(y).dtype.kind not in "OUS":
+        return y
+    try:
+        return np.asarray(y).astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"y must be an array of numbers: {error}") from error

@@ -11,6 +11,9 @@ from ._base import ROWS, SketchedNeighborsBase, check_one_row_each
 from ._queries import KNeighborsQueries
 from ._voting import neighbour_weights
 
+# Numbers at work for each neighbour of a query, to weigh and to count it.
+_WEIGHED = 6
+
 
 class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
     """Points and targets that are added, replaced and removed together.
@@ -22,7 +25,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
 
     _parameter_constraints = {
         **SketchedNeighborsBase._parameter_constraints,
-        "weights": [StrOptions({"uniform", "distance"}), callable],
+        "weights": [StrOptions({"uniform", "distance"}), callable, None],
     }
 
     def __init__(
@@ -105,10 +108,9 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return tags
 
     def _labelled(self, X, y, reset=False):
-        X, y = validate_data(self, X, y, reset=reset, multi_output=True, **ROWS)
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
-        return X, y
+        return validate_data(self, X, y, reset=reset, multi_output=True, **ROWS)
 
     def _outputs(self, y):
         """Targets in the form that predictions will have."""
@@ -137,17 +139,17 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return X, self._known_targets(columns)
 
     def _decided(self, X, decide, width):
-        """``decide(targets, weights)`` for batches of queries, in order.
+        """``decide(targets, weights)``, some arrays, for all queries in batches.
 
         Targets of the neighbours are (queries, K, outputs). `width` is how many numbers
         a query needs beside them.
         """
-        targets = self._engine.targets if self.__sklearn_is_fitted__() else None
+        targets = self._engine.targets
 
         def answer(distances, indices):
             weights = neighbour_weights(distances, self.weights)
             return decide(targets[indices], weights)
 
-        outputs = 1 if targets is None else targets.shape[1]
-        width += self.n_neighbors * (2 * outputs + 4)
+        K = self._checked_n_neighbors(None, self.n_samples_fit_)
+        width += K * (targets.shape[1] + _WEIGHED)
         return self._searched(X, None, answer, width)

@@ -152,7 +152,8 @@ class SketchedMahalanobisNeighbors(
 
         All of a query's distances are within 1 ± `eps` of the truth with probability at
         least 1 - `delta`, where `m` and `R` are "auto". Where exact distances cost no
-        more than estimates, ``m R + lead >= k``, they are exact.
+        more than estimates, ``m R + lead >= k``, they are exact. A query costs
+        O(kd + R(mk + nm) + n lead).
 
         Parameters
         ----------
@@ -162,14 +163,14 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         distances : ndarray of shape (n_queries, n_samples_fit)
-            The estimates. O(kd + R(mk + nm) + n lead) a query.
+            The estimates.
         """
         check_is_fitted(self)
         parts = self._in_batches(self._distances, self._points(X))
         return np.concatenate(parts)
 
     def pair_distances(self, i, j):
-        """Estimate distances between points of the index.
+        """Estimate distances between points of the index. O(mR + lead) each.
 
         Parameters
         ----------
@@ -180,13 +181,16 @@ class SketchedMahalanobisNeighbors(
         -------
         distances : float or ndarray
             One estimate a pair, each within 1 ± `eps` with probability at least
-            1 - `delta`. O(mR + lead) each.
+            1 - `delta`.
         """
         check_is_fitted(self)
         return self._pair_distances(i, j)
 
     def sample(self, X, n_samples=1, power=1, random_state=None):
         """Draw points with probability exactly proportional to their distance.
+
+        O(kd) a query and O(k log n) a draw, expected; the first call after `fit` builds
+        a tree in O(nk).
 
         Parameters
         ----------
@@ -202,9 +206,7 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         indices : ndarray of shape (n_queries, n_samples)
-            Positions of the points drawn. O(kd) a query and O(k log n) a draw,
-            expected; the first call after `fit` builds a tree in O(nk). Uniform where
-            all distances are zero.
+            Positions of the points drawn. Uniform where all distances are zero.
         """
         check_is_fitted(self)
         n_samples = as_count("n_samples", n_samples)
@@ -220,6 +222,8 @@ class SketchedMahalanobisNeighbors(
     def sum_distances(self, X, start=0, stop=None, power=2):
         """Sum of exact ``distance ** power`` from each query to a range of points.
 
+        O(kd + k log n) a query for squares, O(kd + (stop - start) k) for distances.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features)
@@ -227,7 +231,7 @@ class SketchedMahalanobisNeighbors(
         start, stop : int, default=0, None
             The points start … stop - 1; None is the number of points.
         power : {1, 2}, default=2
-            2 costs O(kd + k log n) a query, 1 costs O(kd + (stop - start) k).
+            Sum distances, or their squares.
 
         Returns
         -------
@@ -247,6 +251,8 @@ class SketchedMahalanobisNeighbors(
     def score(self, X, y=None):
         """Mean accuracy of the estimated distances: one less their relative error.
 
+        O(nk) a query.
+
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_queries, n_features)
@@ -258,13 +264,13 @@ class SketchedMahalanobisNeighbors(
         -------
         score : float
             1 for exact distances. Distances that are zero count as exact where their
-            estimate is zero. O(nk) a query.
+            estimate is zero.
         """
         check_is_fitted(self)
         return float(1 - np.mean(np.concatenate(self._errors(self._points(X)))))
 
     def audit(self, n_pairs=1000, random_state=None):
-        """Hold estimates of random pairs of points against their exact distances.
+        """Hold estimates of random pairs against their exact distances. O(k) each.
 
         Parameters
         ----------
@@ -278,7 +284,7 @@ class SketchedMahalanobisNeighbors(
         audit : tuple
             Named: `n_pairs`; `ratios`, quantiles of estimate over exact distance;
             `outside`, the share of pairs off by more than `eps`; `promised`, the
-            probability of that; `p_value`, by Markov's inequality; `passed`. O(k) each.
+            probability of that; `p_value`, by Markov's inequality; `passed`.
         """
         check_is_fitted(self)
         n_pairs = as_count("n_pairs", n_pairs)

@@ -2,13 +2,17 @@
 
 import numpy as np
 
+from skmahal._core.checks import as_matrix
+
+_NAMES = ("uniform", "distance", None)
+
 
 def neighbour_weights(distances, weights):
     """Weights of neighbours, or None for equal ones.
 
     "distance" is the inverse distance; where a neighbour is at distance zero, only such
-    neighbours count. A function must give a number for every distance, and not zero for
-    all neighbours of a query.
+    neighbours count. A function must give a finite number for every distance, and not
+    zero for all neighbours of a query.
 
     Examples
     --------
@@ -16,10 +20,11 @@ def neighbour_weights(distances, weights):
     array([[1. , 0.5],
            [1. , 0. ]])
     """
-    if weights == "uniform":
-        return None
     if callable(weights):
-        return _checked(np.asarray(weights(distances)), distances.shape)
+        return _checked(weights(distances), distances.shape)
+    _check_name(weights)
+    if weights != "distance":
+        return None
     with np.errstate(divide="ignore", over="ignore"):
         inverse = 1 / distances
     at_zero = np.isinf(inverse)
@@ -28,12 +33,21 @@ def neighbour_weights(distances, weights):
     return inverse
 
 
+def _check_name(weights):
+    if not isinstance(weights, str | None) or weights not in _NAMES:
+        raise ValueError(
+            f"weights must be 'uniform', 'distance', None or a function, got "
+            f"{weights!r}."
+        )
+
+
 def _checked(weights, shape):
-    if weights.shape != shape:
+    if np.shape(weights) != shape:
         raise ValueError(
             f"weights must give an array of the shape of the distances, {shape}, got "
-            f"{weights.shape}."
+            f"{np.shape(weights)}."
         )
+    weights = as_matrix("weights", weights, dtype=np.float64)
     if not weights.any(axis=1).all():
         raise ValueError("weights must not be zero for all neighbours of a query.")
     return weights
@@ -47,23 +61,23 @@ def class_votes(labels, weights, n_classes):
     >>> class_votes(np.array([[0, 2, 2, 1]]), np.array([[4.0, 1.0, 2.0, 1.0]]), 3)
     array([[4., 1., 3.]])
     """
-    rows = np.repeat(np.arange(len(labels)), labels.shape[1])
-    weights = None if weights is None else weights.ravel()
-    cells = rows * n_classes + labels.ravel()
+    starts = n_classes * np.arange(len(labels))
+    cells = (labels + starts[:, np.newaxis]).ravel()
+    weights = np.ones(labels.size) if weights is None else weights.ravel()
     votes = np.bincount(cells, weights, minlength=len(labels) * n_classes)
     return votes.reshape(len(labels), n_classes)
 
 
 def class_shares(votes):
-    """Votes over their sum, (queries, classes).
+    """Votes over their sum, (queries, classes), in place.
 
     Examples
     --------
-    >>> class_shares(np.array([[4, 1, 3]]))
+    >>> class_shares(np.array([[4.0, 1.0, 3.0]]))
     array([[0.5  , 0.125, 0.375]])
     """
-    total = votes.sum(axis=1, keepdims=True)
-    return votes / np.where(total == 0, 1, total)
+    votes /= _not_zero(votes.sum(axis=1))[:, np.newaxis]
+    return votes
 
 
 def mean_targets(targets, weights):
@@ -76,5 +90,12 @@ def mean_targets(targets, weights):
     """
     if weights is None:
         return targets.mean(axis=1)
-    total = weights.sum(axis=1)
+    total = _not_zero(weights.sum(axis=1))
     return np.einsum("ij,ijk->ik", weights, targets) / total[:, np.newaxis]
+
+
+def _not_zero(total):
+    """Sums of weights, by which to divide."""
+    if not total.all():
+        raise ValueError("weights must not sum to zero over the neighbours of a query.")
+    return total

@@ -1,9 +1,11 @@
 """Indices over small data sets, each beside the oracle that says what is true."""
 
+import tracemalloc
 from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import estimator_checks
 
 from skmahal import SketchedMahalanobisNeighbors
 from tests.oracle import Oracle, assert_nearest
@@ -17,6 +19,16 @@ PER_CLUSTER = 15
 SKETCHED = {"m": 6, "L": 5, "R": 1, "lead": 0, "delta": 1e-10, "random_state": 0}
 LED = {**SKETCHED, "lead": 4}
 EXACT = {"random_state": 0}
+
+# One row a sketch is less than the two features or more of most checks' data.
+SMALLEST_SKETCH = {"m": 1, "L": 1, "R": 1, "lead": 0}
+
+# Checks of scikit-learn's own estimators that `parametrize_with_checks` leaves out.
+NOT_IN_THE_DEFAULT_SET = [
+    estimator_checks.check_dataframe_column_names_consistency,
+    estimator_checks.check_estimators_partial_fit_n_features,
+    estimator_checks.check_param_validation,
+]
 
 # How far derived arrays may drift from the truth, relative to the size of rows.
 DRIFT = {np.float64: 1e-13, np.float32: 1e-5}
@@ -95,6 +107,18 @@ def tolerance_of(oracle, dtype):
     """Absolute error of a distance from drift of rows by what is allowed, and over."""
     size = np.sqrt(((oracle.X @ oracle.U.T) ** 2).sum(axis=1).max())
     return 8 * DRIFT[dtype] * size
+
+
+def peak(function, *args):
+    """MiB that a call holds at the most, beside what was there and what it returns."""
+    tracemalloc.start()
+    try:
+        returned = function(*args)
+        held = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    arrays = returned if isinstance(returned, list | tuple) else [returned]
+    return (held - sum(getattr(array, "nbytes", 0) for array in arrays)) / 2**20
 
 
 def assert_exact_neighbours(index, oracle, Q, dtype, K=5):

@@ -3,13 +3,11 @@
 import numpy as np
 from scipy import sparse
 from sklearn.datasets import load_digits
+from sklearn.utils import get_tags
 
 from .cases import EXACT, LED, SKETCHED
 
 N = 500
-
-# One row a sketch is less than the two features or more of most checks' data.
-SMALLEST_SKETCH = {"m": 1, "L": 1, "R": 1, "lead": 0}
 
 # Rows of a metric for which each engine is chosen.
 ENGINES = {"exact": (2, EXACT), "sketched": (12, SKETCHED), "sketched-lead": (12, LED)}
@@ -68,6 +66,15 @@ def ties_at(K, Q, X, U):
 def bell(distances):
     """Weights that are a function."""
     return np.exp(-distances / 10)
+
+
+def assert_same_tags(estimator, other):
+    """What scikit-learn is told of the data that an estimator takes."""
+    one, two = get_tags(estimator), get_tags(other)
+    for name in ("estimator_type", "requires_fit", "non_deterministic"):
+        assert getattr(one, name) == getattr(two, name)
+    for name in ("classifier_tags", "regressor_tags", "target_tags", "input_tags"):
+        assert getattr(one, name) == getattr(two, name)
 
 
 def stored(X, storage):

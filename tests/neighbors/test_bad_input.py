@@ -286,6 +286,18 @@ BAD_CALLS = {
     "low_rank one array": ("^low_rank", call("update_metric", low_rank=W)),
     "low_rank three arrays": ("^low_rank", call("update_metric", low_rank=(W, V, V))),
     "low_rank with metric": ("^low_rank", call("update_metric", U, low_rank=(W, V))),
+    "low_rank three": (
+        r"^low_rank must be a pair \(W, V\), got a tuple of 3\.",
+        call("update_metric", low_rank=(1, 2, 3)),
+    ),
+    "low_rank an array": (
+        r"^low_rank must be a pair \(W, V\), got one ndarray\.",
+        call("update_metric", low_rank=W),
+    ),
+    "low_rank with additive": (
+        "^low_rank goes alone, without `metric`, `rows` and `additive`",
+        call("update_metric", low_rank=(W, V), additive=True),
+    ),
     "low_rank with rows": (
         "^low_rank",
         call("update_metric", rows=[0], low_rank=(W, V)),

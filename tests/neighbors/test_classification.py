@@ -1,7 +1,6 @@
 """SketchedMahalanobisClassifier predicts what scikit-learn's exact kNN predicts."""
 
 import pickle
-import tracemalloc
 
 import joblib
 import numpy as np
@@ -17,11 +16,22 @@ from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmahal import SketchedMahalanobisClassifier
+from skmahal.neighbors import _classification
 
-from .cases import EXACT, SKETCHED, clustered, labels, normal, some_metric
+from .cases import (
+    EXACT,
+    NOT_IN_THE_DEFAULT_SET,
+    SKETCHED,
+    SMALLEST_SKETCH,
+    clustered,
+    labels,
+    normal,
+    peak,
+    some_metric,
+)
 from .labelled import (
     ENGINES,
-    SMALLEST_SKETCH,
+    assert_same_tags,
     bell,
     by_rank,
     coarse_digits,
@@ -39,10 +49,8 @@ CONFORMING = [
     SketchedMahalanobisClassifier(metric_learner=PCA(), n_jobs=2),
 ]
 
-NOT_IN_THE_DEFAULT_SET = [
-    estimator_checks.check_dataframe_column_names_consistency,
-    estimator_checks.check_estimators_partial_fit_n_features,
-    estimator_checks.check_param_validation,
+OF_CLASSIFIERS = [
+    *NOT_IN_THE_DEFAULT_SET,
     estimator_checks.check_classifiers_multilabel_output_format_predict,
     estimator_checks.check_classifiers_multilabel_output_format_predict_proba,
 ]
@@ -59,7 +67,7 @@ def test_scikit_learn_conventions(estimator, check):
 
 
 @pytest.mark.parametrize("estimator", CONFORMING, ids=repr)
-@pytest.mark.parametrize("check", NOT_IN_THE_DEFAULT_SET, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("check", OF_CLASSIFIERS, ids=lambda c: c.__name__)
 def test_scikit_learn_conventions_that_are_not_checked_by_default(estimator, check):
     check("SketchedMahalanobisClassifier", clone(estimator))
 
@@ -68,6 +76,10 @@ def test_the_checks_meet_both_engines():
     X, y = normal(20, 3), np.arange(20) % 2
     engines = [clone(estimator).fit(X, y).engine_ for estimator in CONFORMING]
     assert engines == ["exact", "sketched", "sketched", "exact"]
+
+
+def test_the_tags_are_those_of_scikit_learn():
+    assert_same_tags(SketchedMahalanobisClassifier(), KNeighborsClassifier())
 
 
 # --- the answers of scikit-learn's KNeighborsClassifier -------------------------------
@@ -174,6 +186,37 @@ def test_points_are_classified_by_the_others(engine, weights):
     assert_array_equal(knn.predict(X), exact.predict(ranks))
 
 
+@any_engine
+@pytest.mark.parametrize("weights", ["uniform", bell], ids=["uniform", "callable"])
+@pytest.mark.parametrize("alike", [True, False], ids=["alike", "mixed"])
+def test_duplicates_are_classified_as_scikit_learn_does(engine, weights, alike):
+    """Four copies of every point, with one label, or with many and all as neighbours.
+
+    Which copies are the neighbours is left to chance by scikit-learn.
+    """
+    K = 6 if alike else 8
+    X = np.repeat(normal(250, 20, seed=1), 4, axis=0)
+    y = np.arange(1000) // 4 * 7 % 5 if alike else np.arange(1000) * 7 // 3 % 5
+    Q = np.vstack([X[::4], normal(250, 20, seed=2)])
+    knn, U = fitted(engine, X, y, n_neighbors=K, weights=weights)
+    brute = KNeighborsClassifier(K, weights=weights, algorithm="brute")
+    brute.fit(X @ U.T, y)
+    shares = brute.predict_proba(Q @ U.T)
+    assert_allclose(knn.predict_proba(Q), shares, rtol=0, atol=1e-7)
+    first, second = np.sort(shares)[:, :-3:-1].T
+    certain = first - second > 1e-6
+    assert certain.mean() > 0.4
+    assert_array_equal(knn.predict(Q)[certain], brute.predict(Q @ U.T)[certain])
+
+
+def test_no_weights_are_equal_weights():
+    X, y, Q = coarse_digits()
+    knn = SketchedMahalanobisClassifier(weights=None).fit(X, y)
+    equal = clone(knn).set_params(weights="uniform").fit(X, y)
+    assert_array_equal(knn.predict(Q), equal.predict(Q))
+    assert_array_equal(knn.predict_proba(Q), equal.predict_proba(Q))
+
+
 def test_points_at_distance_zero_outvote_all_others():
     X = np.array([[0.0], [0.0], [0.0], [1e-150], [1.0]])
     knn = SketchedMahalanobisClassifier(5, weights="distance").fit(X, [0, 1, 1, 2, 2])
@@ -199,6 +242,22 @@ def test_float32_points_give_the_labels_of_float64(engine):
     assert knn.components_.dtype == np.float32
     wide, _ = fitted(engine, X, y, weights="distance")
     assert_array_equal(knn.predict(Q), wide.predict(Q))
+
+
+@any_engine
+@pytest.mark.parametrize("storage", ["dense", "csr"])
+def test_float64_points_join_those_of_float32(engine, storage):
+    X, y, Q = coarse_digits()
+    knn, U = fitted(engine, stored(X[:300].astype(np.float32), storage), y[:300])
+    knn.predict(Q)
+    knn.partial_fit(stored(X[300:], storage), y[300:])
+    knn.update_points([0, 1], stored(X[[1, 0]], storage), y[[1, 0]])
+    assert X.dtype == np.float64
+    assert knn._engine.X.dtype == np.float32
+    now, labels_now = X.copy(), y.copy()
+    now[:2], labels_now[:2] = X[[1, 0]], y[[1, 0]]
+    exact = by_rank(KNeighborsClassifier(), now, labels_now, U)
+    assert_array_equal(knn.predict(Q), exact.predict(ranks_between(Q, now, U)))
 
 
 @any_engine
@@ -345,16 +404,6 @@ def test_a_stored_classifier_goes_on(engine, mmap_mode, tmp_path):
 # --- memory ---------------------------------------------------------------------------
 
 
-def peak(function, *args):
-    """MiB that a call holds at the most, beside what was there before."""
-    tracemalloc.start()
-    try:
-        function(*args)
-        return tracemalloc.get_traced_memory()[1] / 2**20
-    finally:
-        tracemalloc.stop()
-
-
 @pytest.mark.parametrize(("storage", "n_jobs"), [("dense", 1), ("csr", 2)])
 @pytest.mark.parametrize("params", [EXACT, SKETCHED], ids=["exact", "sketched"])
 def test_queries_by_points_is_never_held(params, storage, n_jobs):
@@ -458,6 +507,16 @@ BAD_CALLS = {
         "those of the first call",
         call("partial_fit", Q, [0, 1, 1], classes=[0, 1]),
     ),
+    "partial_fit, ragged classes": (
+        "classes must be an array",
+        call("partial_fit", Q, [0, 1, 1], classes=[[0], [1, 2]]),
+    ),
+    "partial_fit, None": ("y contains None", call("partial_fit", Q, [0, 1, None])),
+    "partial_fit, a fraction": (
+        "y contains 0.5, which is not among",
+        call("partial_fit", Q, np.array([0, 0.5, 1])),
+    ),
+    "partial_fit, below": ("y contains -1", call("partial_fit", Q, [0, 1, -1])),
     "partial_fit, classes of many": (
         "classes must be an array",
         call("partial_fit", Q, [0, 1, 1], classes=[[0, 1, 2]]),
@@ -533,16 +592,39 @@ def test_sparse_labels_are_refused():
     [
         (np.zeros_like, "weights must not be zero"),
         (lambda distances: distances[:, 0], "weights must give an array of the shape"),
+        (lambda distances: np.nan * distances, "weights contains NaN or infinity"),
+        (lambda distances: np.inf + distances, "weights contains NaN or infinity"),
+        (lambda distances: 1j * distances, "weights must be real"),
+        ("bad", "weights must be 'uniform', 'distance', None or a function, got 'bad'"),
+        (np.ones(3), "weights must be 'uniform'"),
     ],
-    ids=["zero", "shape"],
+    ids=["zero", "shape", "NaN", "infinity", "complex", "name", "array"],
 )
 def test_weights_that_are_no_weights_are_refused(method, weights, names):
-    knn = SketchedMahalanobisClassifier(weights=weights).fit(X, Y)
-    knn.kneighbors(Q)
+    knn = SketchedMahalanobisClassifier().fit(X, Y)
+    knn.predict(Q)
+    knn.set_params(weights=weights)
     assert_refused(knn, call(method, Q), ValueError, names)
 
 
-@pytest.mark.parametrize("classes", [[[0, 1]], [0, 1], [[0, 1]] * 3])
+def test_weights_that_sum_to_zero_make_votes_and_no_shares():
+    """scikit-learn warns of a division by zero, and gives infinite shares."""
+
+    def signed(distances):
+        return np.tile([1.0, -1.0, 2.0, -2.0], (len(distances), 1))
+
+    X, y = [[0.0], [1.0], [2.0], [3.0]], [2, 1, 2, 1]
+    knn = SketchedMahalanobisClassifier(4, weights=signed).fit(X, y)
+    theirs = KNeighborsClassifier(4, weights=signed).fit(X, y)
+    assert_array_equal(knn.predict([[0.0]]), theirs.predict([[0.0]]))
+    assert_array_equal(knn.predict([[0.0]]), [2])
+    with pytest.warns(RuntimeWarning, match="divide by zero"):
+        assert not np.isfinite(theirs.predict_proba([[0.0]])).any()
+    message = "weights must not sum to zero over the neighbours of a query"
+    assert_refused(knn, call("predict_proba", [[0.0]]), ValueError, message)
+
+
+@pytest.mark.parametrize("classes", [[[0, 1]], [0, 1], [[0, 1]] * 3, 3, "ab"])
 def test_there_are_classes_for_every_output(classes):
     knn = SketchedMahalanobisClassifier()
     both = np.stack([Y % 2, Y % 2], axis=1)
@@ -553,3 +635,31 @@ def test_there_are_classes_for_every_output(classes):
 def test_more_neighbours_than_points_are_refused():
     knn = SketchedMahalanobisClassifier(N + 1).fit(X, Y)
     assert_refused(knn, call("predict", Q), ValueError, "n_neighbors")
+
+
+@pytest.mark.parametrize("dtype", [int, str, object])
+def test_of_many_classes_a_message_lists_ten(dtype):
+    y = (np.arange(2000) // 2).astype(str).astype(dtype)
+    knn = SketchedMahalanobisClassifier().fit(normal(2000, 2), y)
+    unseen = np.array([1001]).astype(str).astype(dtype)
+    with pytest.raises(ValueError, match=r"\.\.\.\] \(1000 in all\)") as error:
+        knn.partial_fit(normal(1, 2), unseen)
+    assert str(error.value).count(",") == 11
+    with pytest.raises(ValueError, match="those of the first call") as error:
+        knn.partial_fit(normal(1, 2), y[:1], classes=y[2:])
+    assert len(str(error.value)) < 400
+
+
+@pytest.mark.parametrize("dtype", [int, np.int8, np.uint64, float, bool, "U9", "S9"])
+def test_labels_that_sort_are_not_looked_up_one_by_one(dtype, monkeypatch):
+    monkeypatch.setattr(_classification, "_looked_up", None)
+    y = np.array([3, 0, 7, 7, 3]).astype(dtype)
+    knn = SketchedMahalanobisClassifier(1)
+    knn.fit(X[:5], y).partial_fit(X[5:10], y)
+    assert_array_equal(knn.predict(X[:10]), np.concatenate([y, y]))
+
+
+def test_a_label_of_another_kind_counts_as_what_it_is_equal_to():
+    knn = SketchedMahalanobisClassifier(1).fit(X, Y)
+    knn.partial_fit(Q, np.array([0.0, 1.0, 2.0])).partial_fit(-Q, [True, False, True])
+    assert_array_equal(knn.predict(np.vstack([Q, -Q])), [0, 1, 2, 1, 0, 1])

@@ -5,13 +5,11 @@ import pytest
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils import estimator_checks
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from skmahal import SketchedMahalanobisNeighbors
+from skmahal import SketchedMahalanobisNeighbors, neighbors
 
-# One row a sketch is less than the two features or more of most checks' data.
-SMALLEST_SKETCH = {"m": 1, "L": 1, "R": 1, "lead": 0}
+from .cases import NOT_IN_THE_DEFAULT_SET, SMALLEST_SKETCH
 
 CONFORMING = [
     SketchedMahalanobisNeighbors(),
@@ -23,12 +21,6 @@ CONFORMING = [
     SketchedMahalanobisNeighbors(n_candidates=5, **SMALLEST_SKETCH),
     SketchedMahalanobisNeighbors(metric_learner=PCA(1)),
     SketchedMahalanobisNeighbors(random_state=0, n_jobs=2, **SMALLEST_SKETCH),
-]
-
-NOT_IN_THE_DEFAULT_SET = [
-    estimator_checks.check_dataframe_column_names_consistency,
-    estimator_checks.check_estimators_partial_fit_n_features,
-    estimator_checks.check_param_validation,
 ]
 
 QUERIES = {
@@ -86,3 +78,18 @@ def test_a_frozen_learner_is_kept_by_clone():
     learner = FrozenEstimator(PCA(2).fit(X))
     index = clone(SketchedMahalanobisNeighbors(metric_learner=learner)).fit(X + 5)
     np.testing.assert_array_equal(index.components_, learner.components_)
+
+
+@pytest.mark.parametrize("name", neighbors.__all__)
+def test_costs_are_not_hidden_among_the_parameters(name):
+    kind = getattr(neighbors, name)
+    for method in filter(callable, vars_of(kind)):
+        text = (method.__doc__ or "").split("Parameters\n")[1:]
+        described = "".join(text).split("Notes\n")[0]
+        assert " O(" not in described, method.__qualname__
+
+
+def vars_of(kind):
+    """What a class has, and those of its own package that it inherits from."""
+    ours = [base for base in kind.__mro__ if base.__module__.startswith("skmahal")]
+    return [value for base in ours for value in vars(base).values()]

@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, SpectralClustering
@@ -20,8 +20,9 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmahal import SketchedMahalanobisNeighborsTransformer
 
-from .cases import normal
-from .labelled import ENGINES, SMALLEST_SKETCH, stored, whole_metric
+from .cases import NOT_IN_THE_DEFAULT_SET, SMALLEST_SKETCH, normal
+from .labelled import ENGINES, stored, whole_metric
+from .test_bad_input import assert_refused, call
 
 CONFORMING = [
     SketchedMahalanobisNeighborsTransformer(),
@@ -30,10 +31,8 @@ CONFORMING = [
     SketchedMahalanobisNeighborsTransformer(metric_learner=PCA(1), n_jobs=2),
 ]
 
-NOT_IN_THE_DEFAULT_SET = [
-    estimator_checks.check_dataframe_column_names_consistency,
-    estimator_checks.check_estimators_partial_fit_n_features,
-    estimator_checks.check_param_validation,
+OF_TRANSFORMERS = [
+    *NOT_IN_THE_DEFAULT_SET,
     estimator_checks.check_get_feature_names_out_error,
     estimator_checks.check_transformer_get_feature_names_out,
     estimator_checks.check_transformer_get_feature_names_out_pandas,
@@ -68,7 +67,7 @@ def test_scikit_learn_conventions(estimator, check):
 
 
 @pytest.mark.parametrize("estimator", CONFORMING, ids=repr)
-@pytest.mark.parametrize("check", NOT_IN_THE_DEFAULT_SET, ids=lambda c: c.__name__)
+@pytest.mark.parametrize("check", OF_TRANSFORMERS, ids=lambda c: c.__name__)
 def test_scikit_learn_conventions_that_are_not_checked_by_default(estimator, check):
     check("SketchedMahalanobisNeighborsTransformer", clone(estimator))
 
@@ -152,6 +151,19 @@ def test_the_graph_is_that_of_scikit_learn_to_the_last_bit(engine, mode, storage
 
 
 @any_engine
+@any_mode
+def test_the_graph_of_float32_points_has_the_type_of_scikit_learn(engine, mode):
+    ours, theirs = both(engine, mode=mode)
+    theirs.U = theirs.U.astype(np.float32)
+    X, Q = POINTS.astype(np.float32), MORE.astype(np.float32)
+    graph, expected = ours.fit(X).transform(Q), theirs.fit(X).transform(Q)
+    assert ours._engine.dtype == np.float32
+    assert graph.dtype == expected.dtype == np.float64
+    assert_array_equal(graph.indices, expected.indices)
+    assert_allclose(graph.data, expected.data, rtol=1e-5)
+
+
+@any_engine
 @pytest.mark.parametrize(("mode", "entries"), [("distance", 6), ("connectivity", 5)])
 def test_distances_have_one_neighbour_more_and_the_point_itself(engine, mode, entries):
     ours, _ = both(engine, mode=mode, n_neighbors=5)
@@ -217,6 +229,12 @@ def test_before_fit_there_is_no_graph():
 
 def test_more_neighbours_than_points_are_refused():
     graph = SketchedMahalanobisNeighborsTransformer(n_neighbors=9).fit(normal(9, 3))
-    with pytest.raises(ValueError, match="n_neighbors"):
-        graph.transform(normal(9, 3))
+    message = "n_neighbors=9 and the extra neighbour .* more than the 9 points"
+    assert_refused(graph, call("transform", normal(9, 3)), ValueError, message)
+    message = "n_neighbors must be an integer from 1 to 9, got 10"
+    graph.set_params(n_neighbors=10, mode="connectivity")
+    assert_refused(graph, call("transform", normal(9, 3)), ValueError, message)
+    graph.set_params(n_neighbors=9).transform(normal(9, 3))
+    graph.set_params(n_neighbors="all", mode="distance")
+    assert_refused(graph, call("transform", normal(9, 3)), ValueError, "'all'")
     assert graph.set_params(n_neighbors=8).transform(normal(9, 3)).shape == (9, 9)

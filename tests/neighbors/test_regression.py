@@ -7,15 +7,15 @@ from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import KNeighborsRegressor
-from sklearn.utils import estimator_checks
+from sklearn.utils import get_tags
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmahal import SketchedMahalanobisRegressor
 
-from .cases import normal
+from .cases import NOT_IN_THE_DEFAULT_SET, SMALLEST_SKETCH, normal
 from .labelled import (
     ENGINES,
-    SMALLEST_SKETCH,
+    assert_same_tags,
     bell,
     by_rank,
     coarse_digits,
@@ -31,12 +31,6 @@ CONFORMING = [
     SketchedMahalanobisRegressor(**SMALLEST_SKETCH),
     SketchedMahalanobisRegressor(weights="distance", m=1, L=3, random_state=0),
     SketchedMahalanobisRegressor(metric_learner=PCA(), n_jobs=2),
-]
-
-NOT_IN_THE_DEFAULT_SET = [
-    estimator_checks.check_dataframe_column_names_consistency,
-    estimator_checks.check_estimators_partial_fit_n_features,
-    estimator_checks.check_param_validation,
 ]
 
 any_engine = pytest.mark.parametrize("engine", ENGINES)
@@ -64,6 +58,11 @@ def test_the_checks_meet_both_engines():
     X, y = normal(20, 3), normal(20)
     engines = [clone(estimator).fit(X, y).engine_ for estimator in CONFORMING]
     assert engines == ["exact", "sketched", "sketched", "exact"]
+
+
+def test_the_tags_are_those_of_scikit_learn():
+    assert_same_tags(SketchedMahalanobisRegressor(), KNeighborsRegressor())
+    assert get_tags(SketchedMahalanobisRegressor()).classifier_tags is None
 
 
 # --- the answers of scikit-learn's KNeighborsRegressor --------------------------------
@@ -134,6 +133,12 @@ def test_points_are_predicted_from_the_others(engine, weights):
     assert_allclose(knn.predict(None), exact.predict(None), rtol=0, atol=9 * ROUNDING)
 
 
+def test_no_weights_are_equal_weights():
+    X, y, Q = coarse_digits()
+    knn = SketchedMahalanobisRegressor(weights=None).fit(X, y)
+    assert_array_equal(knn.predict(Q), knn.set_params(weights="uniform").predict(Q))
+
+
 def test_points_at_distance_zero_drive_out_all_others():
     X, y = [[0.0], [0.0], [1.0]], [1.0, 2.0, 50.0]
     knn = SketchedMahalanobisRegressor(3, weights="distance").fit(X, y)
@@ -194,6 +199,16 @@ N, D = 30, 4
 X, Q, U = normal(N, D), normal(3, D, seed=1), normal(3, D, seed=2)
 Y = normal(N, 2, seed=3)
 
+NOT_NUMBERS = {
+    "NaN": np.nan,
+    "None": None,
+    "infinity": np.inf,
+    "minus infinity": -np.inf,
+    "NaN in text": "nan",
+    "infinity in text": "inf",
+    "text": "much",
+}
+
 BAD_CALLS = {
     "fit, other length": ("inconsistent numbers", call("fit", X, Y[:-1])),
     "fit, no targets": ("requires y to be passed", call("fit", X, None)),
@@ -243,6 +258,28 @@ def test_bad_input_is_refused_and_changes_nothing(bad, engine):
     assert_refused(small(engine), refused, ValueError, names)
 
 
+@pytest.mark.parametrize("what", NOT_NUMBERS)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("dtype", [object, str])
+def test_targets_that_are_no_numbers_are_refused(what, method, dtype):
+    y = Y.astype(dtype)
+    y[3, 1] = NOT_NUMBERS[what]
+    assert_refused(small("exact"), call(method, X, y), ValueError, r"\by\b")
+    unfitted = SketchedMahalanobisRegressor()
+    assert_refused(unfitted, call(method, X, y[:, 1]), ValueError, r"\by\b")
+
+
+@pytest.mark.parametrize("dtype", [object, str])
+def test_targets_are_copied_in_any_type(dtype):
+    y = Y.copy()
+    knn = SketchedMahalanobisRegressor(1).fit(X, y.astype(dtype))
+    assert_allclose(knn.predict(X), Y)
+    knn.fit(X, y).update_points([0], X[:1], [[7.0, 7.0]])
+    assert_array_equal(y, Y)
+    y[:] = 0
+    assert_array_equal(knn.predict(X)[1:], Y[1:])
+
+
 def test_a_learner_that_fails_shows_its_error():
     knn = SketchedMahalanobisRegressor(metric_learner=FailsToFit())
     assert_refused(knn, call("fit", X, Y), RuntimeError, "the learner failed")
@@ -256,3 +293,26 @@ def test_weights_of_zero_are_refused():
     knn = SketchedMahalanobisRegressor(weights=np.zeros_like).fit(X, Y)
     knn.kneighbors(Q)
     assert_refused(knn, call("predict", Q), ValueError, "weights must not be zero")
+
+
+BAD_WEIGHTS = {
+    "NaN": (lambda distances: np.full_like(distances, np.nan), "weights contains NaN"),
+    "infinity": (lambda d: np.where(d, 1 / d, np.inf) + np.inf, "weights contains"),
+    "text": (lambda d: np.full(d.shape, "a"), "weights must be an array of numbers"),
+    "sum": (
+        lambda d: d - d.mean(axis=1, keepdims=True),
+        "weights must not sum to zero",
+    ),
+    "name": ("bad", "weights must be 'uniform', 'distance', None or a function"),
+    "number": (2.0, "weights must be 'uniform', .* got 2.0"),
+}
+
+
+@pytest.mark.parametrize("what", BAD_WEIGHTS)
+def test_weights_that_are_no_weights_are_refused(what):
+    weights, names = BAD_WEIGHTS[what]
+    # Distances 1 and 3, whose differences from their mean sum to zero exactly.
+    knn = SketchedMahalanobisRegressor(2).fit([[0.0], [4.0]], [1.0, 2.0])
+    knn.predict([[1.0]])
+    knn.set_params(weights=weights)
+    assert_refused(knn, call("predict", [[1.0]]), ValueError, names)

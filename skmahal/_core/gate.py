@@ -1,0 +1,87 @@
+"""Who may look at an index, and who may change it, when threads share it."""
+
+import threading
+from contextlib import contextmanager
+
+
+class Gate:
+    """Many readers, or one writer that has waited for them to leave.
+
+    A change is prepared beside the readers, inside :meth:`changing`, which keeps other
+    changes out, and then made inside :meth:`writing`, which keeps everybody out. A
+    writer that waits goes before readers that come after it. A thread that is inside
+    may come in again, but a reader may not become a writer.
+
+    Examples
+    --------
+    >>> gate = Gate()
+    >>> with gate.changing():
+    ...     with gate.reading():
+    ...         pass
+    ...     with gate.writing():
+    ...         pass
+    """
+
+    def __init__(self):
+        self._condition = threading.Condition()
+        self._changes = threading.RLock()
+        self._readers = 0
+        self._writer = None
+        self._waiting = 0
+        self._inside = threading.local()
+
+    def __reduce__(self):
+        return Gate, ()
+
+    @contextmanager
+    def reading(self):
+        """Nothing changes inside."""
+        depth = getattr(self._inside, "depth", 0)
+        me = threading.get_ident()
+        if depth or self._writer == me:
+            yield
+            return
+        with self._condition:
+            while self._writer is not None or self._waiting:
+                self._condition.wait()
+            self._readers += 1
+            self._inside.depth = 1
+        try:
+            yield
+        finally:
+            with self._condition:
+                self._inside.depth = 0
+                self._readers -= 1
+                self._condition.notify_all()
+
+    @contextmanager
+    def changing(self):
+        """One thread at a time; readers come and go meanwhile."""
+        if getattr(self._inside, "depth", 0):
+            raise RuntimeError("A query cannot change the index that it reads.")
+        with self._changes:
+            yield
+
+    @contextmanager
+    def writing(self):
+        """Nobody else is inside. Comes within :meth:`changing`, or alone."""
+        me = threading.get_ident()
+        if self._writer == me:
+            yield
+            return
+        with self.changing():
+            with self._condition:
+                self._waiting += 1
+                try:
+                    while self._readers:
+                        self._condition.wait()
+                    self._writer = me
+                finally:
+                    self._waiting -= 1
+                    self._condition.notify_all()
+            try:
+                yield
+            finally:
+                with self._condition:
+                    self._writer = None
+                    self._condition.notify_all()

@@ -1,0 +1,269 @@
+"""Steps of the online learners, as low-rank changes of U where ``A = UᵀU``.
+
+`U` is k × d: an array, or anything that ``U @ z`` and ``w @ U`` work on. Every step is
+of rank one and is returned as :class:`~skmahal._core.metric.LowRank`; None stands for
+no change. A stays positive semi-definite whatever the rounding, since it is only ever
+known as ``UᵀU``.
+"""
+
+import numpy as np
+
+from skmahal._core.metric import LowRank
+
+
+def lego_change(U, w, target, eta):
+    r"""A step of LEGO: the squared length of ``w = Uz`` moves towards `target`.
+
+    With :math:`\hat y = z^\top A z` and the target y, A moves to the minimiser of the
+    LogDet divergence to A plus :math:`\frac{\eta}{2}(z^\top A' z - y)^2`, where
+
+    .. math:: \bar y = z^\top A' z = \frac{\eta \hat y y - 1 +
+              \sqrt{(\eta \hat y y - 1)^2 + 4 \eta \hat y^2}}{2 \eta \hat y}, \qquad
+              A' = A - \frac{\eta (\bar y - y) A z z^\top A}
+                            {1 + \eta (\bar y - y) \hat y}.
+
+    O(kd).
+
+    Examples
+    --------
+    >>> U, z = np.eye(2), np.array([2.0, 0.0])
+    >>> W, V = lego_change(U, U @ z, target=1.0, eta=1.0)
+    >>> w = (U + W @ V.T) @ z
+    >>> round(float(w @ w), 4)  # 4 before
+    1.443
+    """
+    return _stretched(U, w, lambda y: _lego_length(y, target, eta) / y)
+
+
+def itml_change(U, w, target, gamma):
+    r"""A step of ITML: ``w = Uz`` is projected towards squared length `target`.
+
+    Bregman's projection of A, under the LogDet divergence, onto the constraint that
+    :math:`\xi = z^\top A' z`, where the target :math:`\xi_0` may give way at a price of
+    `gamma` times its own divergence. :math:`1/z^\top A z` moves by the share
+    :math:`\gamma / (\gamma + 1)` of its way to :math:`1/\xi_0`, and infinity projects
+    onto the target itself. O(kd).
+
+    Examples
+    --------
+    >>> U, z = np.eye(2), np.array([2.0, 0.0])
+    >>> W, V = itml_change(U, U @ z, target=1.0, gamma=np.inf)
+    >>> w = (U + W @ V.T) @ z
+    >>> round(float(w @ w), 4)  # 4 before
+    1.0
+    """
+    return _stretched(U, w, lambda y: _itml_stretch(y, target, gamma))
+
+
+def added_row(k, row, v, alpha):
+    """The change that gives ``A + α vvᵀ`` by a zero row of U. O(k + d)."""
+    W = np.zeros((k, 1), dtype=v.dtype)
+    W[row] = 1
+    return LowRank(W, np.sqrt(alpha).astype(v.dtype) * v[:, np.newaxis])
+
+
+def subtracted(U, v, alpha, tol):
+    r"""The change that gives ``A - α vvᵀ``, projected to the semi-definite matrices.
+
+    Write :math:`B = A - \alpha vv^\top`. By interlacing, B has at most one negative
+    eigenvalue, and the nearest semi-definite matrix in Frobenius norm is B without it.
+
+    *None is negative.* Then v is in the row space of U, :math:`v = U^\top p`, with
+    :math:`\alpha \|p\|^2 \le 1` for the shortest such p, and
+
+    .. math:: U' = U - c\, p v^\top, \quad
+              c = \alpha / (1 + \sqrt{1 - \alpha \|p\|^2}).
+
+    *One is negative*: :math:`B\mu = \lambda\mu`, of unit length, with
+    :math:`t = v^\top \mu > 0`. Let :math:`g = U\mu`. The eigenvector equation reads
+    :math:`U^\top g = \alpha t v + \lambda \mu`, so that with
+    :math:`\tilde U = U - g\mu^\top` and :math:`\tilde v = v - t\mu` it is
+    :math:`\tilde v = \tilde U^\top g / (\alpha t)`, while
+    :math:`\|g\|^2 = \mu^\top A \mu = \alpha t^2 + \lambda`. The projected matrix is
+    :math:`\tilde U^\top \tilde U - \alpha \tilde v \tilde v^\top`: the first case for
+    :math:`p = g / (\alpha t)`, and the two rank-one changes have the same left
+    factor. Together, with :math:`\sigma = \sqrt{-\lambda / \alpha}`,
+
+    .. math:: U' = U - U\mu \, \frac{(v + \sigma \mu)^\top}{t + \sigma}.
+
+    No inverse and no basis of the null space is needed, only :math:`\mu` or p. Both
+    are in the Krylov space of A and v, as :math:`\mu \propto (A - \lambda I)^{-1} v`
+    and :math:`p = U A^{+} v`, and are taken from it once what is left out changes
+    :math:`U'^\top U'` by at most `tol` in units of the largest eigenvalue of A. The
+    space is exhausted after rank(A) + 1 products at the latest, and then the result is
+    exact to rounding. O(kd) a product; after j products O(j²d + j³) for the basis
+    and small eigenproblems.
+
+    Parameters
+    ----------
+    U : array of shape (k, d)
+        Factor of A.
+    v : ndarray of shape (d,)
+        Not zero.
+    alpha : float
+        Positive.
+    tol : float
+        Error that is allowed, relative to A.
+
+    Returns
+    -------
+    change : LowRank or None
+        None where v is orthogonal to the rows of U: all of it is projected away.
+    clipped : bool
+        Whether an eigenvalue was negative.
+
+    Examples
+    --------
+    >>> U, v = np.diag([2.0, 1.0]), np.array([0.0, 1.0])
+    >>> (W, V), clipped = subtracted(U, v, alpha=3.0, tol=1e-12)
+    >>> clipped
+    True
+    >>> U + W @ V.T
+    array([[2., 0.],
+           [0., 0.]])
+    """
+    space = _Krylov(U, v)
+    found, check = None, 2
+    while found is None:
+        space.extend()
+        if space.size >= check or space.exhausted:
+            found = _settled(space, alpha, tol)
+            check = max(space.size + 1, space.size * 5 // 4)
+    clipped, vector, root = found
+    image = U @ (vector @ space.basis).astype(v.dtype)
+    if clipped:
+        return _without_negative(space, v, vector, root, image), True
+    return _low_rank(-alpha / (1 + root) * image, v), False
+
+
+def _settled(space, alpha, tol):
+    """What the change is made of, in Krylov coordinates, once it is near enough.
+
+    Whether an eigenvalue is negative; then its vector and σ, otherwise ``A⁺v`` and
+    the root of ``1 - α‖p‖²``.
+    """
+    reduced = space.matrix()
+    reduced[0, 0] -= alpha * space.length**2
+    values, vectors = np.linalg.eigh(reduced)
+    if values[0] < 0:
+        vector = np.copysign(1, vectors[0, 0]) * vectors[:, 0]
+        root = np.sqrt(-values[0] / alpha)
+        share = (space.length + root) / (space.length * vector[0] + root)
+    else:
+        vector = _solution(space)
+        root = np.sqrt(max(1 - alpha * space.length * vector[0], 0))
+        share = 2 * alpha * space.length
+    left_out = space.border * abs(vector[-1]) * share
+    if left_out > tol * space.scale:
+        return None
+    return values[0] < 0, vector, root
+
+
+def _solution(space):
+    """``A⁺v`` on the Krylov space."""
+    values, vectors = np.linalg.eigh(space.matrix())
+    values = np.maximum(values, np.finfo(float).eps * values[-1])
+    return vectors @ (vectors[0] * space.length / values)
+
+
+def _without_negative(space, v, vector, sigma, image):
+    if not image.any():
+        return None
+    mu = vector @ space.basis
+    direction = (v + sigma * mu) / (space.length * vector[0] + sigma)
+    return _low_rank(-image, direction.astype(v.dtype))
+
+
+class _Krylov:
+    """An orthonormal basis of span{v, Av, A²v, …}, on which A is tridiagonal.
+
+    Lanczos' process with every vector made orthogonal to all before it. `border`
+    times the last coordinate of a vector of the space is what A takes out of it.
+    """
+
+    def __init__(self, U, v):
+        self._U, self._dtype = U, v.dtype
+        self._most = min(U.shape[0] + 1, len(v))
+        self.size, self.border, self.scale = 0, 0.0, np.finfo(float).tiny
+        self._reserve(min(self._most, 16))
+        self.length = np.sqrt(squared_length(v))
+        self._next = v / self.length
+
+    @property
+    def exhausted(self):
+        """Whether A maps the space into itself."""
+        return self.border == 0
+
+    @property
+    def basis(self):
+        return self._vectors[: self.size]
+
+    def matrix(self):
+        """A on the basis."""
+        return self._matrix[: self.size, : self.size].copy()
+
+    def extend(self):
+        """One more basis vector: one product with A."""
+        if self.size == len(self._vectors):
+            self._reserve(min(2 * self.size, self._most))
+        last = self.size
+        q = self._vectors[last] = self._next
+        if last:
+            self._matrix[last, last - 1] = self._matrix[last - 1, last] = self.border
+        image = self._U @ q.astype(self._dtype)
+        rest = (image @ self._U).astype(np.float64)
+        size = np.sqrt(rest @ rest)
+        self._matrix[last, last] = q @ rest
+        self.size += 1
+        # The largest eigenvalue of A, from below.
+        self.scale = max(self.scale, self._matrix[last, last])
+        for _ in range(2):
+            rest -= (self.basis @ rest) @ self.basis
+        border = np.sqrt(rest @ rest)
+        noise = 4 * np.finfo(self._dtype).eps * max(size, self.scale)
+        self.border = border if self.size < self._most and border > noise else 0.0
+        if self.border:
+            self._next = rest / border
+
+    def _reserve(self, most):
+        """Room for `most` vectors; what is there is kept."""
+        vectors, matrix = np.empty((most, self._U.shape[1])), np.zeros((most, most))
+        if self.size:
+            vectors[: self.size] = self.basis
+            matrix[: self.size, : self.size] = self.matrix()
+        self._vectors, self._matrix = vectors, matrix
+
+
+def _stretched(U, w, stretch):
+    """The change after which ``w = Uz`` has `stretch` times its squared length.
+
+    ``A' = A + β (Az)(Az)ᵀ`` where ``1 + β‖w‖²`` is the stretch.
+    """
+    squares = squared_length(w)
+    if not squares > 0:
+        return None
+    scale = (np.sqrt(stretch(squares)) - 1) / squares
+    return _low_rank(scale * w, w @ U) if scale else None
+
+
+def squared_length(w):
+    """‖w‖², in float64."""
+    w = w.astype(np.float64)
+    return float(w @ w)
+
+
+def _low_rank(w, v):
+    return LowRank(w[:, np.newaxis].astype(v.dtype), v[:, np.newaxis])
+
+
+def _lego_length(y, target, eta):
+    """The positive root of ``ηŷ ȳ² + (1 - ηŷy) ȳ - ŷ = 0``, without cancellation."""
+    b = eta * y * target - 1
+    root = np.hypot(b, 2 * np.sqrt(eta) * y)
+    return (b + root) / (2 * eta * y) if b > 0 else 2 * y / (root - b)
+
+
+def _itml_stretch(y, target, gamma):
+    if np.isinf(gamma):
+        return target / y
+    return (1 + gamma) * target / (target + gamma * y)

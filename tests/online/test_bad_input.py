@@ -1,0 +1,238 @@
+"""Bad input is refused by name, and the learner is exactly as it was."""
+
+import pickle
+from functools import cache
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+from skmahal.online import LEGO, _base
+
+from .streams import LEARNERS, pair_stream
+
+N, D = 40, 3
+PAIRS, Y = pair_stream(N, D)
+X, LABELS = PAIRS[:, 0], np.arange(N) % 3
+EVERY = pytest.mark.parametrize("name", LEARNERS)
+
+
+@cache
+def pickled(name):
+    learner = clone(LEARNERS[name]).set_params(random_state=0).fit(PAIRS, Y)
+    return pickle.dumps(learner.partial_fit(X, LABELS).set_threshold(0.7))
+
+
+def fitted(name):
+    return pickle.loads(pickled(name))
+
+
+def assert_refused(learner, call, error, names):
+    """`call(learner)` raises `error` that says `names`, and nothing has changed."""
+    before = pickle.dumps(vars(learner))
+    with pytest.raises(error, match=names):
+        call(learner)
+    assert pickle.dumps(vars(learner)) == before
+
+
+def with_value(array, value):
+    array = np.array(array, dtype=float)
+    array.flat[-1] = value
+    return array
+
+
+BAD_BATCHES = {
+    "y of zero": (PAIRS, with_value(Y, 0), "y must be .1 .* got 0.0 at position 39"),
+    "y of labels": (PAIRS, np.full(N, "same"), "y must be .1"),
+    "y with nan": (PAIRS, with_value(Y, np.nan), "y must be .1 .* got .*nan"),
+    "y missing": (PAIRS, None, "y is needed"),
+    "y too short": (PAIRS, Y[1:], "inconsistent numbers of samples"),
+    "y two-dimensional": (PAIRS, np.ones((N, 2)), "1d array"),
+    "nan": (with_value(PAIRS, np.nan), Y, "pairs contains NaN"),
+    "infinity": (with_value(PAIRS, np.inf), Y, "pairs contains infinity"),
+    "complex": (PAIRS + 1j, Y, "Complex"),
+    "triplets": (np.ones((4, 3, D)), np.ones(4), r"\(n_pairs, 2, n_f.* \(4, 3, 3\)"),
+    "no pairs": (PAIRS[:0], Y[:0], "0 sample"),
+    "four dimensions": (np.ones((4, 2, D, 1)), np.ones(4), "dim 4|2 dim"),
+    "strings": (np.full((4, 2, D), "x"), np.ones(4), "convert|numeric"),
+    "points with nan": (with_value(X, np.nan), LABELS, "X contains NaN"),
+    "points without labels": (X, None, "requires y"),
+    "points with numbers for labels": (X, LABELS + 0.5, "label|continuous"),
+    "points and too few labels": (X, LABELS[1:], "inconsistent numbers"),
+    "sparse points": (sparse.csr_array(X), LABELS, "[Ss]parse"),
+    "one-dimensional points": (X[0], LABELS[:D], "2D array"),
+}
+BAD_SIZES = {
+    "pairs": (PAIRS[:, :, :2], Y, "pairs has 2 features, but .* expecting 3"),
+    "points": (X[:, :2], LABELS, "X has 2 features, but .* expecting 3"),
+}
+
+
+@EVERY
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize(("pairs", "y", "says"), BAD_BATCHES.values(), ids=BAD_BATCHES)
+def test_bad_batches_are_refused(name, method, pairs, y, says):
+    for learner in (clone(LEARNERS[name]), fitted(name)):
+        call = lambda learner: getattr(learner, method)(pairs, y)  # noqa: E731
+        assert_refused(learner, call, (ValueError, TypeError), says)
+
+
+@EVERY
+@pytest.mark.parametrize(("pairs", "y", "says"), BAD_SIZES.values(), ids=BAD_SIZES)
+def test_a_stream_keeps_its_dimension(name, pairs, y, says):
+    learner = fitted(name)
+    assert_refused(learner, lambda e: e.partial_fit(pairs, y), ValueError, says)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    "method", ["pair_distance", "pair_score", "predict", "decision_function"]
+)
+def test_bad_pairs_have_no_distance(name, method):
+    learner = fitted(name)
+    bad = {
+        r"shape \(n_pairs, 2, n_features\), got shape \(40, 3\)": X,
+        "pairs has 2 features": PAIRS[:, :, :2],
+        "pairs contains NaN": with_value(PAIRS, np.nan),
+    }
+    for says, pairs in bad.items():
+        call = lambda e, pairs=pairs: getattr(e, method)(pairs)  # noqa: E731
+        assert_refused(learner, call, ValueError, says)
+
+
+@EVERY
+@pytest.mark.parametrize("scale", [1e80, 1e160, 1e300])
+def test_points_too_far_apart_are_refused(name, scale):
+    pairs = np.concatenate([PAIRS[:5], scale * PAIRS[5:6]])
+    learner = fitted(name)
+    try:
+        learner.partial_fit(pairs, Y[:6])
+    except ValueError as error:
+        assert "too far apart" in str(error)  # noqa: PT017
+        assert scale > 1e80 or name == "POLA"
+        call = lambda e: e.partial_fit(pairs, Y[:6])  # noqa: E731
+        assert_refused(learner, call, ValueError, "too far apart")
+    assert np.isfinite(learner.components_).all()
+
+
+@EVERY
+@pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
+@pytest.mark.parametrize("form", ["pairs", "points"])
+@pytest.mark.parametrize("at", [0, 1, 17])
+def test_a_batch_that_is_interrupted_leaves_no_trace(
+    name, error, form, at, monkeypatch
+):
+    learner = fitted(name)
+    steps = type(learner)._step
+    left = [at]
+
+    def interrupted(self, *args):
+        if left[0] == 0:
+            raise error("here")
+        left[0] -= 1
+        return steps(self, *args)
+
+    batch = (PAIRS, -Y) if form == "pairs" else (X, LABELS)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(learner), "_step", interrupted)
+        for call in ("fit", "partial_fit"):
+            left[0] = at
+            assert_refused(
+                learner, lambda e, c=call: getattr(e, c)(*batch), error, "here"
+            )
+    untouched = fitted(name)
+    for one in (learner, untouched):
+        one.partial_fit(*batch)
+    np.testing.assert_array_equal(learner.components_, untouched.components_)
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("init", "says"),
+    [
+        (np.eye(2), r"init must be .* \(k, 3\) to match X, got shape \(2, 2\)"),
+        (np.full((3, 3), np.nan), "init contains NaN"),
+        ("covariance", "init"),
+        (3.0, "init"),
+    ],
+)
+def test_a_bad_start_is_refused(name, init, says):
+    learner = fitted(name).set_params(init=init)
+    assert_refused(learner, lambda e: e.fit(PAIRS, Y), (ValueError, TypeError), says)
+
+
+BAD_PARAMETERS = [
+    {"eta": 0},
+    {"eta": "fast"},
+    {"similar_target": 0.0},
+    {"dissimilar_target": -1.0},
+    {"reservoir_size": 0},
+    {"n_pairs": 0},
+    {"random_state": "seed"},
+]
+
+
+@pytest.mark.parametrize("bad", BAD_PARAMETERS, ids=repr)
+def test_bad_parameters_are_refused_by_name(bad):
+    says = f"'{next(iter(bad))}' parameter of LEGO"
+    learner = LEGO().fit(PAIRS, Y).set_params(**bad)
+    assert_refused(learner, lambda e: e.fit(PAIRS, Y), ValueError, says)
+    assert_refused(LEGO(**bad), lambda e: e.partial_fit(PAIRS, Y), ValueError, says)
+
+
+def test_targets_in_the_wrong_order_are_refused():
+    learner = LEGO(similar_target=2.0, dissimilar_target=1.0)
+    says = "similar_target must be at most dissimilar_target, got 2 and 1"
+    assert_refused(learner, lambda e: e.fit(PAIRS, Y), ValueError, says)
+
+
+@EVERY
+@pytest.mark.parametrize("threshold", ["far", None, [1.0], True, 1j])
+def test_a_threshold_is_a_number(name, threshold):
+    call = lambda e: e.set_threshold(threshold)  # noqa: E731
+    assert_refused(fitted(name), call, ValueError, "threshold must be a real number")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"strategy": "best"}, "strategy must be one of 'accuracy'.* got 'best'"),
+        ({"strategy": "max_tpr"}, "min_rate must be a number from 0 to 1.*None"),
+        ({"strategy": "max_tnr", "min_rate": 1.5}, "min_rate must .* got 1.5"),
+        ({"strategy": "f_beta", "beta": None}, "beta must be a number"),
+        ({"strategy": "f_beta", "beta": -1}, "beta must be a number"),
+    ],
+)
+def test_bad_calibrations_are_refused(arguments, says):
+    call = lambda e: e.calibrate_threshold(PAIRS, Y, **arguments)  # noqa: E731
+    assert_refused(fitted("LEGO"), call, ValueError, says)
+
+
+@EVERY
+def test_what_needs_a_fit_says_so(name):
+    learner = clone(LEARNERS[name])
+    calls = [
+        lambda: learner.transform(X),
+        lambda: learner.pair_distance(PAIRS),
+        lambda: learner.predict(PAIRS),
+        lambda: learner.get_metric(),
+        lambda: learner.get_mahalanobis_matrix(),
+        lambda: learner.set_threshold(1.0),
+        lambda: learner.calibrate_threshold(PAIRS, Y),
+        lambda: learner.state_token(),
+        lambda: learner.updates_since(("", 0)),
+    ]
+    for call in calls:
+        with pytest.raises(NotFittedError):
+            call()
+
+
+def test_a_change_that_is_not_finite_is_never_applied():
+    learner = fitted("LEGO")
+    change = learner.updates_since(learner.state_token())._replace(
+        W=np.full((D, 1), np.inf), V=np.ones((D, 1))
+    )
+    with pytest.raises(ValueError, match="overflows"):
+        _base.moved(learner._factor, change)
