@@ -1,4 +1,4 @@
-"""The work of single queries as compiled loops; :mod:`.kernels` decides on their use.
+"""The work of single queries as compiled loops; :mod:`.compiled` tells of them.
 
 Functions are compiled when first called and kept on disk. They hold no lock, so threads
 run them side by side.
@@ -63,6 +63,15 @@ def _chunk_minima(values, minima):
         minima[chunk] = least
 
 
+@njit(cache=True, nogil=True)
+def add_outer(values, a, b):
+    """``values += a[:, np.newaxis] + b``."""
+    for i in range(len(values)):
+        row, first = values[i], a[i]
+        for j in range(len(b)):
+            row[j] += first + b[j]
+
+
 @njit(cache=True, nogil=True, fastmath=_SUMS)
 def _square(query, row, limit):
     """``‖query - row‖²`` in float64, or a part of it that is above `limit` already."""
@@ -116,15 +125,26 @@ def _evaluate(query, rows, weights, steps, i, gap, distances, nearest_points):
 
 @njit(cache=True, nogil=True)
 def _smallest_bounds(bounds, minima, keys, indices):
-    """The smallest bounds as a heap."""
+    """The smallest bounds as a heap.
+
+    None is above as many chunk minima, the largest of which saves a heap of many
+    numbers most of its exchanges.
+    """
     keys[:] = np.inf
     indices[:] = len(bounds)
     for chunk in range(len(minima)):
         if minima[chunk] < keys[0]:
-            start = chunk * CHUNK
-            for j in range(start, min(start + CHUNK, len(bounds))):
-                if bounds[j] < keys[0]:
-                    _replace_largest(keys, indices, bounds[j], j)
+            _replace_largest(keys, indices, minima[chunk], chunk)
+    limit = keys[0]
+    keys[:] = np.inf
+    indices[:] = len(bounds)
+    for chunk in range(len(minima)):
+        if minima[chunk] > limit or minima[chunk] >= keys[0]:
+            continue
+        start = chunk * CHUNK
+        for j in range(start, min(start + CHUNK, len(bounds))):
+            if bounds[j] <= limit and bounds[j] < keys[0]:
+                _replace_largest(keys, indices, bounds[j], j)
 
 
 @njit(cache=True, nogil=True)

@@ -16,12 +16,12 @@ from .metric import (
 from .roots import Roots
 from .state import State
 from .tiles import Part, lower_bounds, row_squares, squared_distances
-from .workers import run, slices
+from .workers import even_slices, run, slices
 
 # A tile of bounds is written by a product and read again by the search: it should stay
 # in cache meanwhile.
-TILE_BYTES = 1 << 23
-_MOST_TILE = 128
+TILE_BYTES = 1 << 24
+_MOST_TILE = 256
 
 
 class ExactMaintenance:
@@ -428,7 +428,8 @@ class ExactMaintenance:
             u = self._state.transform(Q[here])
             self._search(Q[here], u, self._exact_bounds(u), self.n, here, found)
 
-        run(find, self._tiles(len(positions), self.n), jobs)
+        step = self._tile_rows(max(self.n, self.k))
+        run(find, even_slices(len(positions), step, jobs), jobs)
 
     def _search(self, Q, u, bounds, most, positions, found):
         """Fill in what the bounds decide; the positions of the queries they do not."""

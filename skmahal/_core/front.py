@@ -23,8 +23,8 @@ _BANKS = (1, 2, 3, 5, 10, 20, 50)
 # numba, OpenBLAS and AVX2: writing and reading a bound, starting on a candidate, and
 # reading one number of it from memory.
 _BOUND = 10
-_CANDIDATE = 600
-_NUMBER = 6
+_CANDIDATE = 2000
+_NUMBER = 14
 
 
 class Front(NamedTuple):

@@ -8,26 +8,14 @@ With numba the loops of :mod:`._fast` do the work, else NumPy does; the answers 
 same.
 """
 
-from functools import lru_cache
-from importlib.util import find_spec
-
 import numpy as np
 
+from . import compiled
 from .tiles import row_squares
 
 _STRIDE = 32
 _LEAST_SAMPLED = 4096
 _GATHERED_BYTES = 1 << 20
-
-
-@lru_cache(maxsize=1)
-def fast():
-    """The compiled loops, imported when first asked for; None without numba."""
-    if find_spec("numba") is None:
-        return None
-    from . import _fast
-
-    return _fast
 
 
 class HeldCandidates:
@@ -42,9 +30,9 @@ class HeldCandidates:
     def squares(self, q, indices):
         """Exact squared distances from query `q` to the given points."""
         squares = np.empty(len(indices))
-        if fast() is not None:
+        if compiled.fast() is not None:
             held = self.rows, self.weights, self.steps
-            fast().squares_to(self.queries[q], *held, indices, squares)
+            compiled.fast().squares_to(self.queries[q], *held, indices, squares)
             return squares
         step = max(1, _GATHERED_BYTES // (self.rows.itemsize * self.rows.shape[1]))
         for start in range(0, len(indices), step):
@@ -60,7 +48,7 @@ class HeldCandidates:
         held = self.rows, self.weights, self.steps
         ahead = looked_at_first(indices.shape[1], bounds.shape[1])
         found = indices, squares, undecided
-        fast().nearest(bounds, self.queries, *held, ahead, most, *found)
+        compiled.fast().nearest(bounds, self.queries, *held, ahead, most, *found)
         return undecided
 
 
@@ -102,7 +90,7 @@ def nearest(bounds, candidates, most, indices, squares):
     >>> indices, squares
     (array([[1, 2]]), array([[1., 4.]]))
     """
-    if fast() is not None and isinstance(candidates, HeldCandidates):
+    if compiled.fast() is not None and isinstance(candidates, HeldCandidates):
         return candidates.nearest(bounds, most, indices, squares)
     undecided, K = np.zeros(len(bounds), dtype=bool), indices.shape[1]
     for q, lower in enumerate(bounds):

@@ -5,6 +5,8 @@ from typing import NamedTuple
 import numpy as np
 from scipy.linalg import get_blas_funcs
 
+from . import compiled
+
 _REPAIR_ROWS = 4096
 
 
@@ -19,10 +21,8 @@ def row_squares(rows):
     return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
 
 
-def add_product(C, A, B, alpha=1.0):
-    """``C += alpha A Bᵀ`` in place, by one BLAS call with no temporary of C's size.
-
-    None of them is copied where C and B are C-ordered, or have one row.
+def add_product(C, A, B):
+    """``C += A Bᵀ`` in place, by one BLAS call with no temporary of C's size.
 
     Examples
     --------
@@ -34,16 +34,13 @@ def add_product(C, A, B, alpha=1.0):
     """
     if not A.shape[1]:
         return
-    # Fortran sees C-ordered arrays transposed: Cᵀ += alpha (Bᵀ)ᵀ Aᵀ.
+    # Fortran sees C-ordered arrays transposed: Cᵀ += (Bᵀ)ᵀ Aᵀ.
     if A.shape[1] == 1:
         ger = get_blas_funcs("ger", (C, A, B))
-        out = ger(alpha, B[:, 0], A[:, 0], a=C.T, overwrite_a=1).T
-    elif len(C) == 1:
-        gemv = get_blas_funcs("gemv", (C, A, B))
-        out = gemv(alpha, B.T, A[0], beta=1.0, y=C[0], trans=1, overwrite_y=1)
+        out = ger(1.0, B[:, 0], A[:, 0], a=C.T, overwrite_a=1).T
     else:
         gemm = get_blas_funcs("gemm", (C, A, B))
-        out = gemm(alpha, B.T, A.T, beta=1.0, c=C.T, trans_a=1, overwrite_c=1).T
+        out = gemm(1.0, B.T, A.T, beta=1.0, c=C.T, trans_a=1, overwrite_c=1).T
     if not np.shares_memory(out, C):
         C[...] = out
 
@@ -92,10 +89,33 @@ def _sizes(parts):
 
 def _expanded(parts, queries, points):
     dtype = parts[0].points.dtype
-    D = np.add.outer(queries.astype(dtype), points.astype(dtype, copy=False))
-    for part in parts:
-        add_product(D, part.queries, part.points, alpha=-2 * part.weight)
+    D = np.empty((len(queries), len(points)), dtype=dtype)
+    multiply(parts[0], out=D)
+    if len(parts) > 1:
+        more = np.empty_like(D)
+        for part in parts[1:]:
+            multiply(part, out=more)
+            D += more
+    _add_outer(D, queries.astype(dtype), points.astype(dtype, copy=False))
     return D
+
+
+def _add_outer(D, a, b):
+    """``D += a[:, np.newaxis] + b``, in one pass where loops are compiled."""
+    if compiled.fast() is not None:
+        compiled.fast().add_outer(D, a, b)
+        return
+    D += b
+    D += a[:, np.newaxis]
+
+
+def multiply(part, out):
+    """``-2 q·x`` times the weight of a part, into `out`.
+
+    By NumPy, which lets other threads run meanwhile, as SciPy's BLAS does not.
+    """
+    factor = part.points.dtype.type(-2 * part.weight)
+    np.matmul(factor * part.queries, part.points.T, out=out)
 
 
 def _repair(D, parts, i, j):

@@ -11,7 +11,7 @@ The leaves are buckets of consecutive points. Their sizes vary once points are r
 
 import numpy as np
 
-from . import kernels
+from . import compiled
 from .points import owned
 from .tiles import row_squares
 
@@ -264,7 +264,7 @@ class _Walk:
         self.uniforms = rng.random((depth + 1, len(owner)))
         self.alive = np.arange(len(owner))
         self.nodes = np.ones(len(owner), dtype=np.intp)
-        if kernels.fast() is not None:
+        if compiled.fast() is not None:
             self._run_compiled(depth)
             return
         self.mass = self._mass(self.nodes)
@@ -276,7 +276,7 @@ class _Walk:
         tree, walks = self.tree, (self.uniforms, self.nodes, self.mass)
         sums = tree._sums, tree._squares, tree._counts
         asked = self.queries, self.norms, self.owner, self.power
-        kernels.fast().walk(*asked, *sums, depth, *walks)
+        compiled.fast().walk(*asked, *sums, depth, *walks)
         self.alive = np.flatnonzero(self.nodes)
         self.nodes, self.mass = self.nodes[self.alive], self.mass[self.alive]
 

@@ -14,6 +14,18 @@ def slices(count, step):
     return [slice(start, min(start + step, count)) for start in range(0, count, step)]
 
 
+def even_slices(count, step, jobs):
+    """The same of even lengths, as many as give each of `jobs` threads its share.
+
+    Examples
+    --------
+    >>> [part.stop - part.start for part in even_slices(10, 4, jobs=2)]
+    [3, 3, 3, 1]
+    """
+    rounds = -(-count // (step * jobs))
+    return slices(count, max(1, -(-count // max(1, rounds * jobs))))
+
+
 def run(task, items, jobs):
     """``[task(item) for item in items]``, on up to `jobs` threads.
 

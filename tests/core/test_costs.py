@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skmahal import MetricMaintenance
-from skmahal._core import kernels, points, state, tiles
+from skmahal._core import compiled, kernels, points, state, tiles
 from skmahal._core.exact import ExactMaintenance
 from tests.core.data import clusters
 
@@ -12,13 +12,13 @@ K = 10
 
 
 class Counter:
-    """Multiply-adds of in-place products, and rows that were evaluated."""
+    """Multiply-adds of matrix products, and rows that were evaluated."""
 
     def __init__(self, monkeypatch):
         self.products = self.evaluated = 0
-        self._add_product = tiles.add_product
-        for module in (tiles, state):
-            monkeypatch.setattr(module, "add_product", self.add_product)
+        self._add_product, self._multiply = state.add_product, tiles.multiply
+        monkeypatch.setattr(state, "add_product", self.add_product)
+        monkeypatch.setattr(tiles, "multiply", self.multiply)
         self._squares = kernels.HeldCandidates.squares
         counter = self
 
@@ -28,11 +28,15 @@ class Counter:
 
         monkeypatch.setattr(kernels.HeldCandidates, "squares", squares)
         # The compiled loops do the same, and do not count.
-        monkeypatch.setattr(kernels, "fast", lambda: None)
+        monkeypatch.setattr(compiled, "fast", lambda: None)
 
-    def add_product(self, C, A, B, **options):
+    def add_product(self, C, A, B):
         self.products += C.size * A.shape[1]
-        self._add_product(C, A, B, **options)
+        self._add_product(C, A, B)
+
+    def multiply(self, part, out):
+        self.products += out.size * part.queries.shape[1]
+        self._multiply(part, out)
 
     def of(self, call):
         self.products = self.evaluated = 0

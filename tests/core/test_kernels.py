@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
-from skmahal._core import kernels
+from skmahal._core import compiled, kernels
 from skmahal._core.kernels import HeldCandidates, TakenCandidates
 
 BACKENDS = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
@@ -17,7 +17,7 @@ BACKENDS = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 @pytest.fixture(params=BACKENDS)
 def backend(request, monkeypatch):
     if request.param == "numpy":
-        monkeypatch.setattr(kernels, "fast", lambda: None)
+        monkeypatch.setattr(compiled, "fast", lambda: None)
     return request.param
 
 

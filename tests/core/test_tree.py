@@ -3,7 +3,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 
-from skmahal._core import kernels
+from skmahal._core import compiled
 from skmahal._core.tiles import row_squares
 from skmahal._core.tree import DistanceTree
 
@@ -163,6 +163,6 @@ def test_the_compiled_walk_takes_the_same_turns(monkeypatch, power):
             Q, 200, power, rng, lambda q, *range: planted.squares(Q[q], *range)
         )
 
-    compiled = draws()
-    monkeypatch.setattr(kernels, "fast", lambda: None)
-    np.testing.assert_array_equal(compiled, draws())
+    by_loops = draws()
+    monkeypatch.setattr(compiled, "fast", lambda: None)
+    np.testing.assert_array_equal(by_loops, draws())
