@@ -11,7 +11,15 @@ from pathlib import Path
 
 from . import _machine, _peers, _report
 
-NAMES = ["neighbors", "online", "sampling", "paper", "memory", "scaling"]
+NAMES = [
+    "neighbors",
+    "online",
+    "sampling",
+    "paper",
+    "memory",
+    "scaling",
+    "online_learning",
+]
 SETTINGS = ["quick", "n_jobs", "exact_only"]
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -75,6 +75,23 @@ def components_of(metric, name, n_features, dtype):
     return _extracted(metric, name, n_features, dtype)
 
 
+def learns_online(learner):
+    """Whether a learner goes on learning, and says which steps its metric has made."""
+    return all(hasattr(learner, name) for name in _ONLINE)
+
+
+def token_of(learner):
+    """Where an online learner stands; None for any other."""
+    return learner.state_token() if learns_online(learner) else None
+
+
+def steps_since(learner, token):
+    """Low-rank steps of an online learner since it stood there; None if unknown."""
+    if token is None or not learns_online(learner):
+        return None
+    return learner.updates_since(token)
+
+
 def is_learner(metric):
     """Whether `metric` stands for a metric, rather than being the matrix U."""
     return any(hasattr(metric, name) for name in ("fit", *_SOURCES))
@@ -111,7 +128,7 @@ def _fitted(learner, X, y):
     except TypeError as error:
         raise TypeError(f"metric_learner cannot be cloned: {error}") from error
     try:
-        learner.fit(X, numbered(y))
+        learner.fit(X, y if learns_online(learner) else numbered(y))
     except TypeError as error:
         if "force_all_finite" not in str(error):
             raise
@@ -184,6 +201,7 @@ _SOURCES = {
     "get_mahalanobis_matrix": "A",
     "get_precision": "VI",
 }
+_ONLINE = ("partial_fit", "state_token", "updates_since")
 _ENABLED = "_metric_learn_enabled"
 
 

@@ -16,7 +16,7 @@ def make_engine(U, X, *, targets=None, **parameters):
     --------
     >>> import numpy as np
     >>> make_engine(None, np.eye(3), eps=0.2, delta=0.01, m="auto", L=10, R="auto",
-    ...             lead="auto", sketch="gaussian", seed=0)
+    ...             lead="auto", sketch="gaussian", n_neighbors=10, seed=0)
     ExactMaintenance(n=3, d=3, k=3)
     """
     engine = ExactMaintenance(U, X)

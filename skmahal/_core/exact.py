@@ -447,6 +447,8 @@ class ExactMaintenance:
         roots = self._roots.of_found(
             Q, found.squares.ravel(), queries, found.indices.ravel()
         ).reshape(found.squares.shape)
+        if (roots[:, 1:] > roots[:, :-1]).all():
+            return roots, found.indices
         order = np.lexsort((found.indices, roots))
         indices = np.take_along_axis(found.indices, order, axis=1)
         return np.take_along_axis(roots, order, axis=1), indices

@@ -13,6 +13,7 @@ import numpy as np
 from . import compiled
 from .tiles import row_squares
 
+_AHEAD = 10
 _STRIDE = 32
 _LEAST_SAMPLED = 4096
 _GATHERED_BYTES = 1 << 20
@@ -112,7 +113,7 @@ def looked_at_first(K, n):
 
     With K alone, one far point that a sketch takes for a near one would spoil τ.
     """
-    return min(2 * K, n)
+    return min(K + _AHEAD, n)
 
 
 def smallest_bounds(lower, K):

@@ -61,6 +61,8 @@ class MetricMaintenance(ExactMaintenance):
         structure; "auto" chooses what makes neighbour queries cheapest on a sample.
     sketch : {"gaussian", "rademacher", "countsketch", "srht"}, default="gaussian"
         Distribution of the sketches.
+    n_neighbors : int, default=10
+        How many neighbours queries will mostly ask for; only their time depends on it.
     seed : int or None, default=None
         Where the sketches and the secret key come from; None is the operating system.
 
@@ -97,20 +99,21 @@ class MetricMaintenance(ExactMaintenance):
         R="auto",
         lead=0,
         sketch="gaussian",
+        n_neighbors=10,
         seed=None,
     ):
-        self._promise(eps, delta, m, L, R, lead, sketch)
+        self._promise(eps, delta, m, L, R, lead, sketch, n_neighbors)
         super().__init__(U, X)
         self._draw(seed)
 
     @classmethod
-    def over(cls, exact, *, eps, delta, m, L, R, lead, sketch, seed):
+    def over(cls, exact, *, eps, delta, m, L, R, lead, sketch, n_neighbors, seed):
         """Sketches over the points and metric of an exact engine, which they share.
 
         O(1), and what :meth:`refresh_sketches` costs.
         """
         index = cls.__new__(cls)
-        index._promise(eps, delta, m, L, R, lead, sketch)
+        index._promise(eps, delta, m, L, R, lead, sketch, n_neighbors)
         index._hold(exact._state)
         index._draw(seed)
         return index
@@ -239,14 +242,15 @@ class MetricMaintenance(ExactMaintenance):
         """Build what neighbour queries use. O(nk(d + lead + L head))."""
         used = [self._state.rows]
         if self.looks_at_sketches:
-            used += [self._lead, *(sketch.head for sketch in self._sketches)]
+            used += [self._lead] if self.lead else []
+            used += [sketch.head for sketch in self._sketches]
         self._state.prepare(used, jobs)
 
     @property
     def _width(self):
         return self.lead + self.L * self.m
 
-    def _promise(self, eps, delta, m, L, R, lead, sketch):
+    def _promise(self, eps, delta, m, L, R, lead, sketch, n_neighbors):
         """Take the parameters that do not depend on the points."""
         self.eps = as_fraction("eps", eps)
         self.delta = as_fraction("delta", delta)
@@ -259,6 +263,7 @@ class MetricMaintenance(ExactMaintenance):
         self._asked_lead = None if lead == "auto" else as_count("lead", lead, least=0)
         self._plans_m = m == "auto"
         self.m = None if self._plans_m else as_count("m", m)
+        self._expected_K = as_count("n_neighbors", n_neighbors)
 
     def _draw(self, seed):
         if self._plans_m:
@@ -297,7 +302,8 @@ class MetricMaintenance(ExactMaintenance):
     def _install(self, chosen, lead, sketches):
         self._front, self._lead, self._sketches = chosen, lead, sketches
         pieces = [piece for sketch in sketches for piece in sketch if len(piece.map)]
-        self._state.images = [self._state.rows, lead, *pieces]
+        pieces += [lead] if len(lead.map) else []
+        self._state.images = [self._state.rows, *pieces]
 
     def _planned(self, metric, rng):
         """The :class:`~.front.Front` for a sample under `metric`, and P, k × lead."""
@@ -305,7 +311,8 @@ class MetricMaintenance(ExactMaintenance):
         size = min(lead.SAMPLE, points.most_dense_rows)
         sample = rng.permutation(self.n)[:size]
         rows = metric.transform(points.take(sample))
-        R, _ = self._certificate(front.NEIGHBOURS, k)
+        K = min(self._expected_K, self.n)
+        R, _ = self._certificate(K, k)
         most = self._asked_lead
         if most is None:
             most = min(lead.MOST, max(0, k - self.m * R) // 2)
@@ -313,9 +320,9 @@ class MetricMaintenance(ExactMaintenance):
         leads = front.lead_grid(P.shape[1])
         if self._asked_lead is not None:
             leads = [P.shape[1]]
-        heads = {m: self._weight(front.NEIGHBOURS, R, m, k) for m in self._heads(R)}
+        heads = {m: self._weight(K, R, m, k) for m in self._heads(R)}
         shrinks = {m: weight * m / self.m for m, weight in heads.items()}
-        chosen = front.choose(rows, rows @ P, self.n, shrinks, leads, R, rng)
+        chosen = front.choose(rows, rows @ P, self.n, K, shrinks, leads, R, rng)
         return chosen, P[:, : chosen.lead]
 
     def _heads(self, R):
@@ -352,6 +359,8 @@ class MetricMaintenance(ExactMaintenance):
         if R > 1:
             tiles = self._tiles(count, (R + 2) * self.n)
             return [np.arange(tile.start, tile.stop) for tile in tiles]
+        if count == 1:
+            return [np.zeros(1, dtype=np.intp)]
         most = min(self._tile_rows(max(self.n, self.k)), -(-count // jobs))
         order = np.argsort(picks[:, 0], kind="stable")
         starts = np.flatnonzero(np.diff(picks[order, 0])) + 1

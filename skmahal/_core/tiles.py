@@ -32,7 +32,7 @@ def add_product(C, A, B):
     array([[4., 5.],
            [7., 9.]])
     """
-    if not A.shape[1]:
+    if not A.shape[1] or not C.size:
         return
     # Fortran sees C-ordered arrays transposed: Cᵀ += (Bᵀ)ᵀ Aᵀ.
     if A.shape[1] == 1:

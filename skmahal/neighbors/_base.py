@@ -7,6 +7,7 @@ from scipy import sparse
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from skmahal._atomic import as_before_on_error
 from skmahal._compat import HasMethods, Interval, StrOptions
 from skmahal._core import plan
 from skmahal._core.checks import as_count, as_indices, as_matrix
@@ -15,7 +16,14 @@ from skmahal._core.exact import TILE_BYTES
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.projections import SKETCHES
 from skmahal._core.workers import run, slices
-from skmahal._metric_learner import LearnsMetric, components_of, resolve_components
+from skmahal._metric_learner import (
+    LearnsMetric,
+    components_of,
+    learns_online,
+    resolve_components,
+    steps_since,
+    token_of,
+)
 from skmahal._random import seed_from
 from skmahal._threads import one_blas_thread, thread_count
 
@@ -97,7 +105,8 @@ class SketchedNeighborsBase(LearnsMetric):
         ----------
         metric : fitted learner, or array-like, default=None
             A learner with `components_`, or U itself, of shape (k, n_features). With
-            `rows`, the values of these rows, (n_rows, n_features).
+            `rows`, the values of these rows, (n_rows, n_features). The steps that an
+            online learner has made since it was last given go in as one update.
         rows : int or array-like of int, default=None
             Rows of U to change, each at most once.
         additive : bool, default=False
@@ -215,6 +224,7 @@ class SketchedNeighborsBase(LearnsMetric):
         with one_blas_thread():
             self._engine = make_engine(U, X, targets=targets, **self._built)
             self._engine.prepare(jobs)
+        self._followed = token_of(self.metric_learner_)
 
     def _build_parameters(self):
         """What engines are made from until the next fit, whatever `set_params` does."""
@@ -226,6 +236,7 @@ class SketchedNeighborsBase(LearnsMetric):
             "R": self.R,
             "lead": self.lead,
             "sketch": self.sketch,
+            "n_neighbors": self.n_neighbors,
             "seed": seed_from(self.random_state),
         }
 
@@ -236,6 +247,7 @@ class SketchedNeighborsBase(LearnsMetric):
         values = as_matrix("metric", values, dtype=engine.dtype, **shape)
         update = engine.update_u if additive else engine.set_rows
         jobs = thread_count(self.n_jobs)
+        self._followed = None
         with one_blas_thread():
             update(values, rows, jobs=jobs)
 
@@ -246,13 +258,39 @@ class SketchedNeighborsBase(LearnsMetric):
             )
         _check_pair(low_rank)
         jobs = thread_count(self.n_jobs)
+        self._followed = None
         with one_blas_thread():
             self._engine.update_low_rank(*low_rank, jobs=jobs)
 
     def _replace_metric(self, metric):
+        """Follow the steps of a learner where they are known, else take all of U."""
         engine = self._engine
         U = components_of(metric, "metric", engine.d, engine.dtype)
-        self._engine = with_metric(engine, U, **self._built)
+        steps, token = steps_since(metric, self._followed), token_of(metric)
+        with one_blas_thread():
+            if steps is None:
+                self._engine = with_metric(engine, U, **self._built)
+            elif steps.rank:
+                engine.follow(*steps, U, jobs=thread_count(self.n_jobs))
+        self._followed = token
+
+    def _append(self, X, y=None, targets=None):
+        """Add points; a learner that goes on learning learns from them and is followed.
+
+        What is done is undone where a later step fails.
+        """
+        learner, n = self.metric_learner_, self.n_samples_fit_
+        if y is None or not learns_online(learner):
+            self._engine.append(X, targets)
+            return
+        with as_before_on_error(learner):
+            learner.partial_fit(X, y)
+            self._engine.append(X, targets)
+            try:
+                self._replace_metric(learner)
+            except BaseException:
+                self._engine.remove(np.arange(n, self.n_samples_fit_))
+                raise
 
     def _in_batches(self, answer, X, jobs=None, width=0):
         """``answer(rows)`` for batches of dense query rows, in order, on threads.

@@ -78,7 +78,9 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
     def partial_fit(self, X, y):
         """Add points with their targets. O(k(d + lead + Lm)) each.
 
-        The first call is `fit`; the metric is not learned again by later ones.
+        The first call is `fit`. Later ones do not learn the metric again, unless
+        `metric_learner` learns online (:mod:`skmahal.online`): it then learns from the
+        new points too, and the index follows.
 
         Parameters
         ----------

@@ -96,7 +96,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         """
         check_is_fitted(self)
         indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
-        X, targets = self._more_labelled(X, y)
+        X, columns = self._more_labelled(X, y)
+        targets = self._known_targets(columns)
         check_one_row_each(X, indices)
         self._engine.update_x(X, indices, targets)
         return self
@@ -123,20 +124,21 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             self.outputs_2d_ = y.ndim == 2
             columns = y.reshape(len(y), -1)
             targets = self._learn_targets(columns, **known)
-            self._build(X, columns[:, 0] if columns.shape[1] == 1 else y, targets)
+            self._build(X, _squeezed(columns), targets)
         return self
 
     def _append_labelled(self, X, y):
-        self._engine.append(*self._more_labelled(X, y))
+        X, columns = self._more_labelled(X, y)
+        self._append(X, _squeezed(columns), self._known_targets(columns))
         return self
 
     def _more_labelled(self, X, y):
-        """Points for a fitted index, and their targets as they are stored."""
+        """Points for a fitted index, and their targets, a column for each output."""
         X, y = self._labelled(X, y)
         columns, n_outputs = y.reshape(len(y), -1), self._engine.targets.shape[1]
         if columns.shape[1] != n_outputs:
             raise ValueError(f"y has {columns.shape[1]} outputs, expected {n_outputs}.")
-        return X, self._known_targets(columns)
+        return X, columns
 
     def _decided(self, X, decide, width):
         """``decide(targets, weights)``, some arrays, for all queries in batches.
@@ -153,3 +155,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         K = self._checked_n_neighbors(None, self.n_samples_fit_)
         width += K * (targets.shape[1] + _WEIGHED)
         return self._searched(X, None, answer, width)
+
+
+def _squeezed(columns):
+    """Targets as learners take them: one output has one dimension."""
+    return columns[:, 0] if columns.shape[1] == 1 else columns

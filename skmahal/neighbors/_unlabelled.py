@@ -39,7 +39,8 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Points to add.
         y : array-like of shape (n_samples,), default=None
-            Used by the first call alone; the metric is not learned again.
+            Targets, for a `metric_learner` that needs them in the first call, or that
+            learns online and goes on; any other is not fitted again.
 
         Returns
         -------
@@ -48,7 +49,7 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         """
         if not self.__sklearn_is_fitted__():
             return self._fit_points(X, y)
-        self._engine.append(self._points(X))
+        self._append(self._points(X), y)
         return self
 
     def update_points(self, indices, X):

@@ -7,7 +7,7 @@ from skmahal import MetricMaintenance
 from skmahal._core import front, kernels
 from tests.core.data import clusters, decaying
 
-K = front.NEIGHBOURS
+K = 10
 
 
 class WholeSketch(MetricMaintenance):

@@ -53,5 +53,6 @@ def test_enough_sketches_make_neighbours_safe_against_adaptive_queries():
 def test_the_exact_engine_serves_where_sketches_do_not_pay(m, R, lead, engine):
     X = np.random.default_rng(0).normal(size=(30, 25))
     promise = {"eps": 0.2, "delta": 0.01, "L": 10, "sketch": "gaussian", "seed": 0}
+    promise["n_neighbors"] = 5
     made = make_engine(None, X, m=m, R=R, lead=lead, **promise)
     assert type(made) is engine

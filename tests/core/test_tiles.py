@@ -30,6 +30,7 @@ def test_products_are_added_in_place(dtype, layout):
     np.testing.assert_allclose(C, expected, rtol=1e-5)
     np.testing.assert_array_equal(buffer[40:], rest)
     add_product(C, A[:, :0], B[:, :0])
+    add_product(C[:, :0], A, B[:0])
     np.testing.assert_allclose(C, expected, rtol=1e-5)
 
 

@@ -1237,3 +1237,17 @@ def test_the_secret_is_not_shown():
     for text in (repr(index), index._repr_html_(), repr(index._engine)):
         assert not any(secret in text for secret in secrets)
     assert repr(index) == repr(SketchedMahalanobisNeighbors(**SKETCHED))
+
+
+def test_many_updates_pass_the_end_of_the_log():
+    """With and without leading directions, and sketches that were all in use."""
+    rng = np.random.default_rng(0)
+    X = clustered()
+    for lead in (0, 3):
+        params = {**SKETCHED, "lead": lead}
+        index = SketchedMahalanobisNeighbors(metric_learner=some_metric(), **params)
+        index.fit(X)
+        for _ in range(40):
+            step = rng.normal(size=K_ROWS) / 50, rng.normal(size=D)
+            index.update_metric(low_rank=step)
+        assert_exact_neighbours(index, oracle_of(index), QUERIES, np.float64)

@@ -1,0 +1,39 @@
+"""The code of the guides runs."""
+
+import re
+import textwrap
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+DOCS = Path(__file__).parents[1] / "docs"
+BLOCK = re.compile(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", re.MULTILINE)
+
+
+def names_after(guide):
+    """What the code blocks of a guide leave behind, run from top to bottom."""
+    text = (DOCS / guide).read_text(encoding="utf-8")
+    blocks = BLOCK.findall(text)
+    assert len(blocks) == text.count("code-block:: python") > 1
+    names = {}
+    for block in blocks:
+        exec(compile(textwrap.dedent(block), guide, "exec"), names)
+    return names
+
+
+@pytest.mark.filterwarnings("ignore:'force_all_finite' was renamed:FutureWarning")
+def test_learned_metrics():
+    pytest.importorskip("metric_learn")
+    names = names_after("learned_metrics.rst")
+    knn, X = names["knn"], names["X"]
+    assert knn.n_samples_fit_ == 899
+    assert np.mean(knn.predict(X[900:]) == names["y"][900:]) > 0.8
+
+
+def test_online_learning():
+    names = names_after("online.rst")
+    assert names["knn"].score(names["X"][500:], names["y"][500:]) > 0.9
+    here, there, learner = names["here"], names["there"], names["learner"]
+    np.testing.assert_allclose(here.components_, learner.components_, atol=1e-12)
+    np.testing.assert_allclose(there.components_, learner.components_, atol=1e-12)
