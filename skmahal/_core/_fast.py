@@ -73,6 +73,30 @@ def add_outer(values, a, b):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
+def dots(rows, columns, out):
+    """``out[c, i] = rows[i] · columns[c]``, each row read from memory once.
+
+    Columns go in pairs, for which a number is loaded once.
+    """
+    for i in range(len(rows)):
+        row = rows[i]
+        for c in range(0, len(columns) - 1, 2):
+            one, other = columns[c], columns[c + 1]
+            first, second = row[0] * one[0], row[0] * other[0]
+            for j in range(1, len(row)):
+                first += row[j] * one[j]
+                second += row[j] * other[j]
+            out[c, i] = first
+            out[c + 1, i] = second
+        if len(columns) % 2:
+            one = columns[-1]
+            first = row[0] * one[0]
+            for j in range(1, len(row)):
+                first += row[j] * one[j]
+            out[-1, i] = first
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
 def _square(query, row, limit):
     """``‖query - row‖²`` in float64, or a part of it that is above `limit` already."""
     total = 0.0

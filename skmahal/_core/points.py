@@ -10,6 +10,7 @@ from copy import copy
 import numpy as np
 from scipy import sparse
 
+from . import compiled
 from .workers import run, slices
 
 _BLOCK_BYTES = 1 << 22
@@ -108,19 +109,26 @@ class DensePoints:
         return product
 
     def _dot_few(self, V, jobs):
-        """The same, a column at a time while a block of points is in cache.
+        """The same, a column at a time while points are in cache.
 
         Matrix products of a few columns spend more on packing than on multiplying.
         """
         columns = np.ascontiguousarray(V.T, dtype=self.dtype)
         product = np.empty((len(columns), self.n), dtype=self.dtype)
+        loops = compiled.fast()
 
         def fill(here):
             rows = self.take(here)
+            if loops is not None:
+                loops.dots(rows, columns, product[:, here])
+                return
             for column, out in zip(columns, product, strict=True):
                 np.dot(rows, column, out=out[here])
 
-        run(fill, slices(self.n, block_rows(self.d, self.dtype.itemsize)), jobs)
+        step = block_rows(self.d, self.dtype.itemsize)
+        if loops is not None and self.origin is None:
+            step = -(-self.n // jobs)
+        run(fill, slices(self.n, step), jobs)
         return product.T
 
     def append(self, rows):
