@@ -416,7 +416,7 @@ ROUTES = {
 @pytest.mark.parametrize("change", ROUTES)
 def test_a_fitted_learner_takes_the_cheapest_route(change, settings, monkeypatch):
     index = SketchedMahalanobisNeighbors(metric_learner=START, **settings).fit(WIDE)
-    add_low_rank, replace_metric, taken = State.add_low_rank, State.replace_metric, []
+    add_low_rank, under, taken = State.add_low_rank, State.under, []
 
     def added(state, change, *args, **kwargs):
         taken.append(change.rank)
@@ -424,10 +424,10 @@ def test_a_fitted_learner_takes_the_cheapest_route(change, settings, monkeypatch
 
     def replaced(state, metric):
         taken.append("replaced")
-        replace_metric(state, metric)
+        return under(state, metric)
 
     monkeypatch.setattr(State, "add_low_rank", added)
-    monkeypatch.setattr(State, "replace_metric", replaced)
+    monkeypatch.setattr(State, "under", replaced)
     index.update_metric(Learnt(METRICS[change]))
     assert taken == ROUTES[change]
 

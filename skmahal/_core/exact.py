@@ -5,6 +5,7 @@ from scipy import sparse
 
 from . import kernels
 from .checks import as_count, as_indices, as_matrix, check_finite
+from .gate import changes, reads, writes
 from .metric import (
     ROUNDING,
     LowRank,
@@ -99,11 +100,16 @@ class ExactMaintenance:
     def targets(self, targets):
         self._state.targets = targets
 
+    def reading(self):
+        """Context in which metric and points stay as they are. O(1)."""
+        return self._state.gate.reading()
+
     @property
     def version(self):
         """Number of changes of metric or points so far."""
         return self._state.version
 
+    @writes
     def update_u(self, u, a, jobs=1):
         """Add `u` to row `a` of U. O(nd) now, and O(n) a column as arrays catch up.
 
@@ -120,6 +126,7 @@ class ExactMaintenance:
         u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
         self._state.add_low_rank(row_change(a, u, self.k, self.dtype), jobs=jobs)
 
+    @writes
     def set_rows(self, u, a, jobs=1):
         """Set rows `a` of U to `u`; arguments and cost as in :meth:`update_u`."""
         a = as_indices("a", a, self.k, unique=True)
@@ -128,6 +135,7 @@ class ExactMaintenance:
         self._state.add_low_rank(row_change(a, gap, self.k, self.dtype), jobs=jobs)
         self._state.metric.writable()[a] = u
 
+    @writes
     def update_low_rank(self, W, V, jobs=1):
         """``U += W Vᵀ``. O(p(nd + kd)) now, and O(np) a column as arrays catch up.
 
@@ -144,6 +152,7 @@ class ExactMaintenance:
             raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
         self._state.add_low_rank(LowRank(W, V), jobs=jobs)
 
+    @writes
     def follow(self, W, V, U, jobs=1):
         """``U += W Vᵀ`` for somebody who knows the sum as well, up to rounding.
 
@@ -155,6 +164,7 @@ class ExactMaintenance:
         self._state.add_low_rank(LowRank(W, V), rounding=ROUNDING, jobs=jobs)
         self._state.metric.writable()[...] = U
 
+    @changes
     def set_metric(self, U, jobs=1):
         """A new U, by the cheapest route that gives the same answers.
 
@@ -169,11 +179,11 @@ class ExactMaintenance:
             most = most_useful_rank(self.k, self.d, self._width)
             change = change_between(self._state.metric.U, U, most)
         if change is None:
-            self._replace_metric(Metric(U, self.d, self.dtype))
+            self._replace_metric(Metric(U, self.d, self.dtype), jobs)
         elif change.rank:
-            self._state.add_low_rank(change, rounding=ROUNDING, jobs=jobs)
-            self._state.metric.writable()[...] = U
+            self.follow(*change, U, jobs=jobs)
 
+    @writes
     def update_x(self, z, i, targets=None):
         """Replace point `i` by `z`. O(kd + k log n) each.
 
@@ -194,10 +204,12 @@ class ExactMaintenance:
             )
         self._state.assign(i, z, targets)
 
+    @writes
     def append(self, X, targets=None):
         """Add points at the end. O(kd + k log n) each, amortised."""
         self._state.append(self._new_points("X", X), targets)
 
+    @writes
     def remove(self, indices):
         """Remove points; later ones move up, as with `numpy.delete`. O(n(d + k))."""
         indices = np.unique(as_indices("indices", indices, self.n))
@@ -206,14 +218,17 @@ class ExactMaintenance:
         if indices.size:
             self._state.remove(indices)
 
+    @reads
     def query_pair(self, i, j):
         """Distance between the points `i` and `j`, broadcast. O(k) each."""
         return self.exact_pair(i, j)
 
+    @reads
     def query_all(self, q):
         """Distances of one query, (n,), or of many, (queries, n). O(kd + nk) each."""
         return self.exact_all(q)
 
+    @reads
     def exact_pair(self, i, j):
         """Exact distance between the points `i` and `j`, broadcast. O(k) each."""
         i, j, shape = self._pairs(i, j)
@@ -223,6 +238,7 @@ class ExactMaintenance:
             squares[part] = row_squares(rows)
         return shaped(self._roots.of_pairs(squares, i, j), shape)
 
+    @reads
     def exact_all(self, q):
         """Exact distances of one query or of many. O(kd + nk) each."""
         Q, single = self._queries(q)
@@ -232,6 +248,7 @@ class ExactMaintenance:
             D[tile] = self._roots.of_tile(Q[tile], u, self._exact_squares(u))
         return D[0] if single else D
 
+    @reads
     def kneighbors(self, Q, K, jobs=1):
         """The K nearest points: distances and indices, (queries, K), nearest first.
 
@@ -242,6 +259,7 @@ class ExactMaintenance:
         self._find_exactly(Q, np.arange(len(Q)), found, jobs)
         return self._settled(Q, found)
 
+    @reads
     def radius_neighbors(self, Q, radius):
         """All points within `radius`: lists of distances and of indices, by index.
 
@@ -263,19 +281,22 @@ class ExactMaintenance:
                 indices.append(near[found <= radius])
         return distances, indices
 
+    @reads
     def sub_sum(self, q, i, j, power=2):
         """Sum of ``d ** power`` over the points i … j - 1, for one or many queries.
 
-        O(kd + k log n) for power 2, from the tree; O(kd + (j - i) k) for power 1.
+        O(kd + k log n) for power 2, from the tree; O(kd + (j - i) k) for power 1. None
+        for `j` is the number of points.
         """
         Q, single = self._queries(q)
         i = as_count("i", i, least=0, most=self.n)
-        j = as_count("j", j, least=i, most=self.n)
+        j = self.n if j is None else as_count("j", j, least=i, most=self.n)
         _check_power(power)
         u = self._state.transform(Q)
         sums = self._squared_sums(u, i, j) if power == 2 else self._root_sums(u, i, j)
         return sums[0] if single else sums
 
+    @reads
     def sample_exact(self, q, size=1, power=1, random_state=None):
         """Indices drawn with probability ∝ ``d ** power``, (size,) or (queries, size).
 
@@ -303,14 +324,17 @@ class ExactMaintenance:
         draws = tree.sample(u, size, power, rng, squares_between)
         return draws[0] if single else draws
 
+    @reads
     def prepare(self, jobs=1):
         """Build what neighbour queries use, which they would do themselves. O(nkd)."""
         self._state.prepare([self._state.rows], jobs)
 
+    @writes
     def settle(self):
         """Bring every array in use up to now. O(n) a column and pending rank."""
         self._state.settle()
 
+    @reads
     def check(self):
         """Assert every invariant; O(nkd). Returns the relative drift of the arrays.
 
@@ -351,8 +375,13 @@ class ExactMaintenance:
         """Relative error of an expanded square: rounding, and drift of either side."""
         return 4 * self._state.tolerance + 8 * np.finfo(self.dtype).eps
 
-    def _replace_metric(self, metric):
-        self._state.replace_metric(metric)
+    def _replace_metric(self, metric, jobs):
+        """Another metric; what is in use is built before anybody has to wait for it."""
+        state = self._state.under(metric)
+        if self._state.in_use:
+            state.prepare([state.rows], jobs)
+        with state.gate.writing():
+            self._hold(state)
 
     def _new_points(self, name, value):
         """Points in the type, and for dense storage the form, of those held."""

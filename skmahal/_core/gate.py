@@ -2,6 +2,7 @@
 
 import threading
 from contextlib import contextmanager
+from functools import wraps
 
 
 class Gate:
@@ -85,3 +86,36 @@ class Gate:
                 with self._condition:
                     self._writer = None
                     self._condition.notify_all()
+
+
+def reads(method):
+    """A method of an engine that many threads may be in."""
+
+    @wraps(method)
+    def inside(self, *args, **kwargs):
+        with self._state.gate.reading():
+            return method(self, *args, **kwargs)
+
+    return inside
+
+
+def writes(method):
+    """A method of an engine that one thread alone may be in."""
+
+    @wraps(method)
+    def inside(self, *args, **kwargs):
+        with self._state.gate.writing():
+            return method(self, *args, **kwargs)
+
+    return inside
+
+
+def changes(method):
+    """A method of an engine that prepares a change beside the readers."""
+
+    @wraps(method)
+    def inside(self, *args, **kwargs):
+        with self._state.gate.changing():
+            return method(self, *args, **kwargs)
+
+    return inside

@@ -7,6 +7,7 @@ import numpy as np
 from . import front, kernels, keyed, lead, plan, projections
 from .checks import as_count, as_fraction
 from .exact import ExactMaintenance, Found, shaped
+from .gate import changes, reads, writes
 from .state import Image
 from .tiles import Part, lower_bounds, median_of, row_squares, squared_distances
 from .workers import run, slices
@@ -160,17 +161,23 @@ class MetricMaintenance(ExactMaintenance):
         engine._hold(self._state)
         return engine
 
-    def refresh_sketches(self):
-        """Draw new sketches and leading directions. O(nk(lead + Lm)) when next used.
+    @changes
+    def refresh_sketches(self, jobs=1):
+        """Draw new sketches and leading directions. O(nk(lead + Lm)), some of it later.
 
         Whatever was learnt of the old sketches from their answers is worth nothing
         after it, and pruning is as good as at the start.
         """
+        state = self._state
         seeds = self._rng.integers(2**63, size=1 + self.L)
-        drawn = self._drawn_for(self._state.metric, seeds)
-        self._seeds = seeds
-        self._install(*drawn)
+        drawn = self._drawn_for(state.metric, seeds)
+        if state.in_use:
+            state.prepare(self._looked_at(*drawn), jobs)
+        with state.gate.writing():
+            self._seeds = seeds
+            self._install(*drawn)
 
+    @writes
     def append(self, X, targets=None):
         """Add points at the end. O(k(d + lead + Lm)) each, amortised.
 
@@ -181,6 +188,7 @@ class MetricMaintenance(ExactMaintenance):
         if self._plans_m and self.m < self._auto_m(self.n):
             self._enlarge()
 
+    @reads
     def query_pair(self, i, j):
         """Estimated distance between the points `i` and `j`, broadcast. O(mR) each.
 
@@ -193,6 +201,7 @@ class MetricMaintenance(ExactMaintenance):
             squares[part] = self._pair_squares(i[part], j[part])
         return shaped(self._roots.of_pairs(squares, i, j), shape)
 
+    @reads
     def query_all(self, q):
         """Estimated distances of one query, (n,), or of many, (queries, n).
 
@@ -207,6 +216,7 @@ class MetricMaintenance(ExactMaintenance):
             D[tile] = self._roots.of_tile(Q[tile], u, squares)
         return D[0] if single else D
 
+    @reads
     def kneighbors(self, Q, K, candidates=None, jobs=1):
         """The K nearest points: exact distances and indices, (queries, K).
 
@@ -238,13 +248,18 @@ class MetricMaintenance(ExactMaintenance):
             self._find_exactly(Q, left, found, jobs)
         return self._settled(Q, found)
 
+    @reads
     def prepare(self, jobs=1):
         """Build what neighbour queries use. O(nk(d + lead + L head))."""
-        used = [self._state.rows]
-        if self.looks_at_sketches:
-            used += [self._lead] if self.lead else []
-            used += [sketch.head for sketch in self._sketches]
-        self._state.prepare(used, jobs)
+        drawn = self._front, self._lead, self._sketches
+        self._state.prepare([self._state.rows, *self._looked_at(*drawn)], jobs)
+
+    def _looked_at(self, chosen, lead, sketches):
+        """The images among these that neighbour queries use."""
+        if self._plans_m and not chosen.pays:
+            return []
+        used = [lead] if len(lead.map) else []
+        return used + [sketch.head for sketch in sketches]
 
     @property
     def _width(self):
@@ -343,10 +358,14 @@ class MetricMaintenance(ExactMaintenance):
         )
         return Pi - (Pi @ P) @ P.T if P.shape[1] else Pi
 
-    def _replace_metric(self, metric):
+    def _replace_metric(self, metric, jobs):
         drawn = self._drawn_for(metric, self._seeds)
-        super()._replace_metric(metric)
-        self._install(*drawn)
+        state = self._state.under(metric)
+        if self._state.in_use:
+            state.prepare([state.rows, *self._looked_at(*drawn)], jobs)
+        with state.gate.writing():
+            self._hold(state)
+            self._install(*drawn)
 
     def _picks(self, Q, R, bank=1, jobs=1):
         """Which R sketches serve each query; or which bank of them, for R = 1."""

@@ -17,6 +17,7 @@ from copy import copy
 
 import numpy as np
 
+from .gate import Gate
 from .kernels import HeldCandidates, TakenCandidates
 from .metric import Metric
 from .points import block_rows, grown, make_points, owned
@@ -197,8 +198,9 @@ class Log:
 class State:
     """Points and metric, the log, and what is derived from them.
 
-    Readers may share it between threads: catching up holds a lock. Writers need it for
-    themselves.
+    Threads share it by its gate: inside :meth:`~.gate.Gate.reading` nothing changes but
+    that images catch up, each once and under a lock; whoever changes points or metric
+    does it inside :meth:`~.gate.Gate.writing`.
     """
 
     def __init__(self, U, X):
@@ -211,6 +213,7 @@ class State:
         self.tree = DistanceTree()
         self.images = [self.rows]
         self.version = 0
+        self.gate = Gate()
         self._lock = threading.RLock()
 
     def __getstate__(self):
@@ -372,12 +375,22 @@ class State:
         if self.norms.drifted(self.tolerance) > _DRIFTED_SHARE:
             self.forget()
 
-    def replace_metric(self, metric):
-        """Another metric; every derived array is rebuilt when next touched."""
-        log = Log(metric.k, self.n, self.dtype)
-        self.forget()
-        self.metric, self.log = metric, log
-        self.version += 1
+    @property
+    def in_use(self):
+        """Whether anything has been derived."""
+        return self.norms.tick is not None
+
+    def under(self, metric):
+        """The same points under another metric, with nothing derived yet.
+
+        Points, targets and gate are shared; this state must not be changed after.
+        """
+        state = copy(self)
+        state.metric, state.log = metric, Log(metric.k, self.n, self.dtype)
+        state.rows, state.norms, state.tree = Image(), Norms(), DistanceTree()
+        state.images = [state.rows]
+        state.version = self.version + 1
+        return state
 
     def current_targets(self):
         """What travels with the points, row by row, or None."""

@@ -183,7 +183,8 @@ class SketchedNeighborsBase(LearnsMetric):
         """
         check_is_fitted(self)
         if self.engine_ == "sketched":
-            self._engine.refresh_sketches()
+            with one_blas_thread():
+                self._engine.refresh_sketches(jobs=thread_count(self.n_jobs))
         return self
 
     def __sklearn_is_fitted__(self):

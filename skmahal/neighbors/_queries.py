@@ -94,10 +94,12 @@ class KNeighborsQueries:
 
         def answers():
             for batch in batches:
-                found = self._nearest(self._as_held(queries[batch]), K, own, jobs)
-                if own:
-                    found = _without_self(*found, batch.start)
-                yield answer(*found)
+                with self._engine.reading():
+                    found = self._nearest(self._as_held(queries[batch]), K, own, jobs)
+                    if own:
+                        found = _without_self(*found, batch.start)
+                    answered = answer(*found)
+                yield answered
 
         return _joined(answers(), queries.shape[0])
 

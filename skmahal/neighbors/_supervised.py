@@ -146,14 +146,13 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         Targets of the neighbours are (queries, K, outputs). `width` is how many numbers
         a query needs beside them.
         """
-        targets = self._engine.targets
 
         def answer(distances, indices):
             weights = neighbour_weights(distances, self.weights)
-            return decide(targets[indices], weights)
+            return decide(self._engine.targets[indices], weights)
 
         K = self._checked_n_neighbors(None, self.n_samples_fit_)
-        width += K * (targets.shape[1] + _WEIGHED)
+        width += K * (self._engine.targets.shape[1] + _WEIGHED)
         return self._searched(X, None, answer, width)
 
 

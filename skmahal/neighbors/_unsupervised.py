@@ -239,10 +239,10 @@ class SketchedMahalanobisNeighbors(
             The sums.
         """
         check_is_fitted(self)
-        n = self.n_samples_fit_
+        engine, n = self._engine, self.n_samples_fit_
         start = as_count("start", start, least=0, most=n)
-        stop = as_count("stop", n if stop is None else stop, least=start, most=n)
-        engine = self._engine
+        if stop is not None:
+            stop = as_count("stop", stop, least=start, most=n)
         parts = self._in_batches(
             lambda rows: engine.sub_sum(rows, start, stop, power), self._points(X)
         )
@@ -289,11 +289,12 @@ class SketchedMahalanobisNeighbors(
         check_is_fitted(self)
         n_pairs = as_count("n_pairs", n_pairs)
         rng = np.random.default_rng(seed_from(random_state))
-        i, j = rng.integers(self.n_samples_fit_, size=(2, n_pairs))
         eps, sketch = self._built["eps"], self._built["sketch"]
-        promised = float(bounds.failure(eps, self.m_, self.R_, sketch))
-        exact = self._engine.exact_pair(i, j)
-        return audit(self._pair_distances(i, j), exact, eps, promised)
+        with self._engine.reading():
+            i, j = rng.integers(self.n_samples_fit_, size=(2, n_pairs))
+            promised = float(bounds.failure(eps, self.m_, self.R_, sketch))
+            exact = self._engine.exact_pair(i, j)
+            return audit(self._pair_distances(i, j), exact, eps, promised)
 
     @property
     def _estimates(self):
@@ -315,8 +316,9 @@ class SketchedMahalanobisNeighbors(
         engine = self._engine
 
         def errors(rows):
-            pairs = zip(self._distances(rows), engine.exact_all(rows), strict=True)
-            return [relative_errors(*pair).mean() for pair in pairs]
+            with engine.reading():
+                pairs = zip(self._distances(rows), engine.exact_all(rows), strict=True)
+                return [relative_errors(*pair).mean() for pair in pairs]
 
         # Estimates and exact distances to all points are held side by side.
         return self._in_batches(errors, X, width=2 * self.n_samples_fit_)

@@ -82,7 +82,7 @@ class Spy:
 
     def __init__(self, monkeypatch):
         self.ranks, self.replaced = [], 0
-        add_low_rank, replace_metric = State.add_low_rank, State.replace_metric
+        add_low_rank, under = State.add_low_rank, State.under
 
         def added(state, change, *args, **kwargs):
             self.ranks.append(change.rank)
@@ -90,10 +90,10 @@ class Spy:
 
         def replaced(state, *args):
             self.replaced += 1
-            return replace_metric(state, *args)
+            return under(state, *args)
 
         monkeypatch.setattr(State, "add_low_rank", added)
-        monkeypatch.setattr(State, "replace_metric", replaced)
+        monkeypatch.setattr(State, "under", replaced)
 
 
 def test_all_steps_since_the_last_call_are_one_update(monkeypatch):
