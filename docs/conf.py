@@ -23,7 +23,15 @@ autosummary_generate = True
 templates_path = ["_templates"]
 toc_object_entries_show_parents = "hide"
 # scikit-learn's docstrings of these refer to pages of its own documentation.
-_requests = ("fit", "partial_fit", "predict", "predict_proba", "score", "transform")
+_requests = (
+    "fit",
+    "partial_fit",
+    "predict",
+    "predict_proba",
+    "decision_function",
+    "score",
+    "transform",
+)
 _inherited = ["get_metadata_routing", "set_output"]
 autodoc_default_options = {
     "members": True,

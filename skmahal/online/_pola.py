@@ -31,9 +31,8 @@ class POLA(OnlineLearner):
 
     Parameters
     ----------
-    init : {"identity", "zeros"} or array-like of shape (k, n_features), \
-            default="identity"
-        The matrix U to start from; "zeros" is the paper's.
+    init : {"identity", "zeros"} or array-like of shape (k, n_features)
+        The matrix U to start from, by default the identity; "zeros" is the paper's.
     tol : float, default=1e-10
         Error of a projected A in a step, relative to its largest eigenvalue; at least
         the rounding error of the floating type. A larger one takes fewer products.

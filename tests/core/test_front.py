@@ -85,6 +85,7 @@ def test_who_sets_m_has_decided_for_sketches(monkeypatch):
     monkeypatch.setattr(kernels, "nearest", search)
     index = MetricMaintenance(None, flat, m=8, seed=0)
     monkeypatch.setattr(index, "_find_exactly", lambda *_: None)
+    monkeypatch.setattr(index, "_settled", lambda *_: None)
     index.kneighbors(flat[:1], 2)
     assert asked == [(1, 500)]
 
