@@ -149,8 +149,9 @@ def _evaluate(query, rows, weights, steps, i, gap, distances, nearest_points):
 
 @njit(cache=True, nogil=True)
 def _smallest_bounds(bounds, minima, keys, indices):
-    """The smallest bounds as a heap.
+    """The smallest bounds as a heap; the number of points stands for none.
 
+    Bounds that are infinite, as overflow leaves them, are not among them.
     None is above as many chunk minima, the largest of which saves a heap of many
     numbers most of its exchanges.
     """
@@ -200,13 +201,17 @@ def nearest(
         distances[:] = np.inf
         nearest_points[:] = n
         for i in first:
-            _evaluate(query, rows, weights, steps, i, gap, distances, nearest_points)
+            if i < n:
+                _evaluate(
+                    query, rows, weights, steps, i, gap, distances, nearest_points
+                )
         read += ahead
         if _count_at_most(lower, minima, distances[0]) > most:
             undecided[q] = True
             continue
-        for j in range(ahead):
-            lower[first[j]] = np.inf
+        for i in first:
+            if i < n:
+                lower[i] = np.inf
         for chunk in range(len(minima)):
             if minima[chunk] > distances[0]:
                 continue
@@ -219,7 +224,8 @@ def nearest(
                     query, rows, weights, steps, i, gap, distances, nearest_points
                 )
         for j in range(ahead):
-            lower[first[j]] = keys[j]
+            if first[j] < n:
+                lower[first[j]] = keys[j]
         _sort(distances, nearest_points)
     return read
 

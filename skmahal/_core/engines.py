@@ -24,13 +24,13 @@ def make_engine(U, X, *, targets=None, **parameters):
     return _sketched_where_it_pays(engine, **parameters)
 
 
-def with_metric(engine, U, *, seed, **parameters):
+def with_metric(engine, U, jobs=1, *, seed, **parameters):
     """The engine under a whole new metric, which may ask for an engine of other kind.
 
     Points, targets and, where the kind stays, the generator of sketches are kept.
     """
     same_shape = len(U) == engine.k
-    engine.set_metric(U)
+    engine.set_metric(U, jobs)
     if same_shape:
         return engine
     if isinstance(engine, MetricMaintenance):

@@ -244,7 +244,7 @@ class ExactMaintenance:
         Q, single = self._queries(q)
         D = np.empty((len(Q), self.n), dtype=self.dtype)
         for tile in self._tiles(len(Q), self.n):
-            u = self._state.transform(Q[tile])
+            u = self._state.transform_queries(Q[tile])
             D[tile] = self._roots.of_tile(Q[tile], u, self._exact_squares(u))
         return D[0] if single else D
 
@@ -270,7 +270,7 @@ class ExactMaintenance:
             raise ValueError(f"radius must be a number of at least 0, got {radius!r}.")
         distances, indices = [], []
         for tile in self._tiles(len(Q), self.n):
-            u = self._state.transform(Q[tile])
+            u = self._state.transform_queries(Q[tile])
             bounds = self._radius_bounds(Q[tile], u) <= np.float64(radius) ** 2
             for row, within in enumerate(bounds):
                 near = np.flatnonzero(within)
@@ -292,7 +292,7 @@ class ExactMaintenance:
         i = as_count("i", i, least=0, most=self.n)
         j = self.n if j is None else as_count("j", j, least=i, most=self.n)
         _check_power(power)
-        u = self._state.transform(Q)
+        u = self._state.transform_queries(Q)
         sums = self._squared_sums(u, i, j) if power == 2 else self._root_sums(u, i, j)
         return sums[0] if single else sums
 
@@ -314,7 +314,7 @@ class ExactMaintenance:
         Q, single = self._queries(q)
         size = as_count("size", size)
         _check_power(power)
-        u = self._state.transform(Q)
+        u = self._state.transform_queries(Q)
 
         def squares_between(query, start, stop):
             return row_squares(self._state.take(slice(start, stop)) - u[query])
@@ -454,7 +454,7 @@ class ExactMaintenance:
 
         def find(tile):
             here = positions[tile]
-            u = self._state.transform(Q[here])
+            u = self._state.transform_queries(Q[here])
             self._search(Q[here], u, self._exact_bounds(u), self.n, here, found)
 
         step = self._tile_rows(max(self.n, self.k))

@@ -157,7 +157,8 @@ class MetricMaintenance(ExactMaintenance):
     def exact(self):
         """The exact engine over the same points and metric, which it shares. O(1)."""
         engine = ExactMaintenance.__new__(ExactMaintenance)
-        self._state.images = [self._state.rows]
+        with self._state.gate.writing():
+            self._state.images = [self._state.rows]
         engine._hold(self._state)
         return engine
 
@@ -211,7 +212,7 @@ class MetricMaintenance(ExactMaintenance):
         Q, single = self._queries(q)
         D = np.empty((len(Q), self.n), dtype=self.dtype)
         for tile in self._tiles(len(Q), (self.R + 2) * self.n):
-            u = self._state.transform(Q[tile])
+            u = self._state.transform_queries(Q[tile])
             squares = self._estimates(u, self._picks(Q[tile], self.R))
             D[tile] = self._roots.of_tile(Q[tile], u, squares)
         return D[0] if single else D
@@ -233,11 +234,12 @@ class MetricMaintenance(ExactMaintenance):
             return super().kneighbors(Q, K, jobs)
         found = Found(len(Q), as_count("K", K, most=self.n))
         R, _ = self._certificate(K)
-        picks = self._picks(Q, R, self.bank, jobs)
+        bank = self.bank if R == 1 and candidates is None else 1
+        picks = self._picks(Q, R, bank, jobs)
         share = _DENSE_SHARE if len(Q) > _FEW else _DENSE_SHARE_OF_FEW
 
         def find(here):
-            u = self._state.transform(Q[here])
+            u = self._state.transform_queries(Q[here])
             if candidates is not None:
                 return self._find_budgeted(Q, u, picks, candidates, here, found)
             bounds = self._bounds(u, picks[here], K)
@@ -315,10 +317,11 @@ class MetricMaintenance(ExactMaintenance):
         return chosen, lead, [Sketch(*map(Image, pair)) for pair in pieces]
 
     def _install(self, chosen, lead, sketches):
-        self._front, self._lead, self._sketches = chosen, lead, sketches
         pieces = [piece for sketch in sketches for piece in sketch if len(piece.map)]
         pieces += [lead] if len(lead.map) else []
-        self._state.images = [self._state.rows, *pieces]
+        with self._state.gate.writing():
+            self._front, self._lead, self._sketches = chosen, lead, sketches
+            self._state.images = [self._state.rows, *pieces]
 
     def _planned(self, metric, rng):
         """The :class:`~.front.Front` for a sample under `metric`, and P, k × lead."""
@@ -420,9 +423,10 @@ class MetricMaintenance(ExactMaintenance):
         With one vote, all of them look at the same sketches.
         """
         R, bank = picks.shape[1], self.bank
-        weight = self._weight(K, R, self._front.head)
         if R > 1:
+            weight = self._weight(K, R, self.m)
             return self._over_votes(u, picks, lower_bounds, weight, self._slack)
+        weight = self._weight(K, R, self._front.head)
         first = bank * picks[0, 0]
         heads = [sketch.head for sketch in self._sketches[first : first + bank]]
         parts = [self._part(head, u, weight) for head in heads]

@@ -257,6 +257,15 @@ class State:
         """``U (x - origin)`` of dense rows given by a user; O(kd) a row."""
         return self.metric.transform(self.points.centre(X))
 
+    def transform_queries(self, Q):
+        """The same for queries, whose squared distances must not overflow."""
+        with np.errstate(over="ignore", invalid="ignore"):
+            u = self.transform(Q)
+            fits = row_squares(u).max() < np.finfo(self.dtype).max / 16
+        if not fits:
+            raise ValueError(f"q is too large under the metric for {self.dtype}.")
+        return u
+
     def take(self, indices):
         """Transformed rows of some points as of now, with no catching up."""
         if not self.stores_rows:

@@ -268,11 +268,12 @@ class SketchedNeighborsBase(LearnsMetric):
         engine = self._engine
         U = components_of(metric, "metric", engine.d, engine.dtype)
         steps, token = steps_since(metric, self._followed), token_of(metric)
+        jobs = thread_count(self.n_jobs)
         with one_blas_thread():
             if steps is None:
-                self._engine = with_metric(engine, U, **self._built)
+                self._engine = with_metric(engine, U, jobs, **self._built)
             elif steps.rank:
-                engine.follow(*steps, U, jobs=thread_count(self.n_jobs))
+                engine.follow(*steps, U, jobs=jobs)
         self._followed = token
 
     def _append(self, X, y=None, targets=None):

@@ -111,6 +111,34 @@ def test_several_sketches_are_looked_at_as_one_where_points_hardly_differ():
     assert single.bank == 1
 
 
+def test_a_budget_is_served_by_every_sketch():
+    """Also where certified queries look at several as one."""
+    X = clusters(2040, 1500, 40, 1.0)
+    index = MetricMaintenance(None, X[:2000], m=32, L=10, lead=0, seed=0)
+    assert index.bank > 1
+    used = set()
+    estimates = index._estimates
+
+    def seen(u, picks):
+        used.update(picks.ravel().tolist())
+        return estimates(u, picks)
+
+    index._estimates = seen
+    index.kneighbors(X[2000:], 5, candidates=50)
+    assert len(used) > 10 // index.bank
+
+
+def test_votes_for_few_neighbours_are_bounds_though_many_were_planned_for():
+    """R follows from K at the time of the query, the head from what was expected."""
+    X = clusters(510, 300, 20, 0.2)
+    index = MetricMaintenance(None, X[:500], m=64, L=10, lead=0, seed=0)
+    assert index._front.head != index.m
+    index._certificate = lambda misses, k=None: (5, 0.9)
+    found, _ = index.kneighbors(X[500:], 5)
+    exact = ((X[500:, np.newaxis] - X[:500]) ** 2).sum(axis=2)
+    np.testing.assert_allclose(found**2, np.sort(exact, axis=1)[:, :5])
+
+
 def test_one_point_is_enough():
     index = MetricMaintenance(None, np.ones((1, 100)), lead="auto")
     assert index.kneighbors(np.zeros((2, 100)), 1)[0].tolist() == [[10.0], [10.0]]

@@ -88,6 +88,19 @@ def test_ties_go_to_the_lower_index(backend, K):
     assert_array_equal(indices[0], np.lexsort((np.arange(2000), exact))[:K])
 
 
+@pytest.mark.parametrize("finite", [0, 3, 8])
+def test_infinite_bounds_lead_to_points_that_are_there(backend, finite):
+    candidates, exact, bounds = case()
+    bounds[:, finite:] = np.inf
+    bounds[:, :finite] = 0
+    before = bounds.copy()
+    indices, squares, _ = search(bounds, candidates, 5)
+    assert_array_equal(bounds, before)
+    assert indices.min() >= 0
+    assert indices.max() < bounds.shape[1]
+    assert_allclose(np.take_along_axis(exact, indices, axis=1), squares)
+
+
 @given(
     n=st.integers(1, 300),
     k=st.integers(1, 600),

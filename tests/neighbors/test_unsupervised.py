@@ -1251,3 +1251,14 @@ def test_many_updates_pass_the_end_of_the_log():
             step = rng.normal(size=K_ROWS) / 50, rng.normal(size=D)
             index.update_metric(low_rank=step)
         assert_exact_neighbours(index, oracle_of(index), QUERIES, np.float64)
+
+
+@pytest.mark.parametrize("method", ["kneighbors", "distances", "sample", "score"])
+@pytest.mark.parametrize(
+    "params", [EXACT, SKETCHED, LED], ids=["exact", "sketched", "led"]
+)
+def test_queries_whose_distances_overflow_are_refused(params, method):
+    index = SketchedMahalanobisNeighbors(**params).fit(clustered().astype(np.float32))
+    far = np.full((2, index.n_features_in_), 1e25, dtype=np.float32)
+    with pytest.raises(ValueError, match="q is too large"):
+        getattr(index, method)(far)
