@@ -1260,5 +1260,5 @@ def test_many_updates_pass_the_end_of_the_log():
 def test_queries_whose_distances_overflow_are_refused(params, method):
     index = SketchedMahalanobisNeighbors(**params).fit(clustered().astype(np.float32))
     far = np.full((2, index.n_features_in_), 1e25, dtype=np.float32)
-    with pytest.raises(ValueError, match="q is too large"):
+    with pytest.raises(ValueError, match="Queries are too large"):
         getattr(index, method)(far)
