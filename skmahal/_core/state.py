@@ -263,7 +263,7 @@ class State:
             u = self.transform(Q)
             fits = row_squares(u).max() < np.finfo(self.dtype).max / 16
         if not fits:
-            raise ValueError(f"Queries are too large under the metric for {self.dtype}.")
+            raise ValueError(f"Queries are too large for distances in {self.dtype}.")
         return u
 
     def take(self, indices):
