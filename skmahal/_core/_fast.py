@@ -7,8 +7,16 @@ run them side by side.
 import numpy as np
 from numba import njit
 
-CHUNK = 128
-_BLOCK = 256
+# Points whose bounds have their minimum taken together.
+_RUN = 64
+
+# Numbers of a candidate between two looks at whether it is too far, and how many
+# candidates are read side by side: one alone waits for memory.
+_BLOCK = 512
+_ABREAST = 4
+
+# Rows that brute force multiplies by all queries in one product.
+_ROWS_AT_ONCE = 512
 
 # Sums may be taken in any order, and no number here is NaN. Infinities are used.
 _SUMS = {"reassoc", "contract", "nsz", "nnan"}
@@ -52,17 +60,6 @@ def _sort(keys, indices):
         indices[j] = index
 
 
-@njit(cache=True, nogil=True, fastmath=_SUMS)
-def _chunk_minima(values, minima):
-    for chunk in range(len(minima)):
-        start = chunk * CHUNK
-        least = values[start]
-        for j in range(start, min(start + CHUNK, len(values))):
-            value = values[j]
-            least = value if value < least else least
-        minima[chunk] = least
-
-
 @njit(cache=True, nogil=True)
 def add_outer(values, a, b):
     """``values += a[:, np.newaxis] + b``."""
@@ -97,145 +94,374 @@ def dots(rows, columns, out):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _square(query, row, limit):
-    """``‖query - row‖²`` in float64, or a part of it that is above `limit` already."""
+def _gap(query, row):
+    """``‖query - row‖²``, summed in float64."""
     total = 0.0
-    for start in range(0, len(query), _BLOCK):
-        part = 0.0
-        for j in range(start, min(start + _BLOCK, len(query))):
-            gap = np.float64(query[j] - row[j])
-            part += gap * gap
-        total += part
-        if total > limit:
-            break
+    for j in range(len(query)):
+        gap = np.float64(query[j] - row[j])
+        total += gap * gap
     return total
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _moved_square(query, row, weights, steps, i, gap, limit):
-    """The same for ``row + Σ steps[p, i] weights[p]``; `gap` is room for a block."""
+def _gaps(query, a, b, c, d, totals):
+    """The same for four rows, added to their totals."""
+    to_a, to_b, to_c, to_d = 0.0, 0.0, 0.0, 0.0
+    for j in range(len(query)):
+        gap = np.float64(query[j] - a[j])
+        to_a += gap * gap
+        gap = np.float64(query[j] - b[j])
+        to_b += gap * gap
+        gap = np.float64(query[j] - c[j])
+        to_c += gap * gap
+        gap = np.float64(query[j] - d[j])
+        to_d += gap * gap
+    totals[0] += to_a
+    totals[1] += to_b
+    totals[2] += to_c
+    totals[3] += to_d
+
+
+@njit(cache=True, nogil=True)
+def _square(query, row, limit):
+    """``‖query - row‖²`` in float64, or a part of it that is above `limit` already."""
     total = 0.0
     for start in range(0, len(query), _BLOCK):
-        count = min(_BLOCK, len(query) - start)
-        for j in range(count):
-            gap[j] = query[start + j] - row[start + j]
-        for p in range(len(weights)):
-            step = steps[p, i]
-            for j in range(count):
-                gap[j] -= step * weights[p, start + j]
-        part = 0.0
-        for j in range(count):
-            part += np.float64(gap[j]) * np.float64(gap[j])
-        total += part
+        stop = start + _BLOCK
+        total += _gap(query[start:stop], row[start:stop])
         if total > limit:
             break
     return total
 
 
 @njit(cache=True, nogil=True)
-def _exact(query, rows, weights, steps, i, gap, limit):
-    if len(weights):
-        return _moved_square(query, rows[i], weights, steps, i, gap, limit)
-    return _square(query, rows[i], limit)
+def _squares_abreast(query, rows, points, limit, totals):
+    """The same for as many points as are read side by side."""
+    a, b, c, d = rows[points[0]], rows[points[1]], rows[points[2]], rows[points[3]]
+    totals[:] = 0
+    for start in range(0, len(query), _BLOCK):
+        here = slice(start, start + _BLOCK)
+        _gaps(query[here], a[here], b[here], c[here], d[here], totals)
+        if min(min(totals[0], totals[1]), min(totals[2], totals[3])) > limit:
+            break
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _less_step(gap, step, weight):
+    for j in range(len(gap)):
+        gap[j] -= step * weight[j]
 
 
 @njit(cache=True, nogil=True)
-def _evaluate(query, rows, weights, steps, i, gap, distances, nearest_points):
+def _moved_square(query, row, weights, steps, i, limit):
+    """As :func:`_square` for ``row + Σ steps[p, i] weights[p]``."""
+    total = 0.0
+    for start in range(0, len(query), _BLOCK):
+        stop = start + _BLOCK
+        gap = query[start:stop] - row[start:stop]
+        for p in range(len(weights)):
+            _less_step(gap, steps[p, i], weights[p, start:stop])
+        total += _gap(gap, np.zeros_like(gap))
+        if total > limit:
+            break
+    return total
+
+
+@njit(cache=True, nogil=True)
+def _put(square, i, distances, nearest_points):
     """Put point `i` among the nearest so far, where it belongs there."""
-    square = _exact(query, rows, weights, steps, i, gap, distances[0])
     if square < distances[0] or (square == distances[0] and i < nearest_points[0]):
         _replace_largest(distances, nearest_points, square, i)
 
 
 @njit(cache=True, nogil=True)
-def _smallest_bounds(bounds, minima, keys, indices):
-    """The smallest bounds as a heap; the number of points stands for none.
+def _evaluate(query, candidates, points, distances, nearest_points, totals):
+    """Put some points, at most as many as are read abreast, among the nearest."""
+    rows, weights, steps = candidates
+    if len(points) == _ABREAST and not len(weights):
+        _squares_abreast(query, rows, points, distances[0], totals)
+        for place in range(_ABREAST):
+            _put(totals[place], points[place], distances, nearest_points)
+        return
+    for i in points:
+        if len(weights):
+            square = _moved_square(query, rows[i], weights, steps, i, distances[0])
+        else:
+            square = _square(query, rows[i], distances[0])
+        _put(square, i, distances, nearest_points)
 
-    Bounds that are infinite, as overflow leaves them, are not among them.
-    None is above as many chunk minima, the largest of which saves a heap of many
-    numbers most of its exchanges.
-    """
-    keys[:] = np.inf
-    indices[:] = len(bounds)
-    for chunk in range(len(minima)):
-        if minima[chunk] < keys[0]:
-            _replace_largest(keys, indices, minima[chunk], chunk)
-    limit = keys[0]
-    keys[:] = np.inf
-    indices[:] = len(bounds)
-    for chunk in range(len(minima)):
-        if minima[chunk] > limit or minima[chunk] >= keys[0]:
-            continue
-        start = chunk * CHUNK
-        for j in range(start, min(start + CHUNK, len(bounds))):
-            if bounds[j] <= limit and bounds[j] < keys[0]:
-                _replace_largest(keys, indices, bounds[j], j)
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _least(values):
+    least = values[0]
+    for j in range(len(values)):
+        value = values[j]
+        least = value if value < least else least
+    return least
 
 
 @njit(cache=True, nogil=True)
-def _count_at_most(bounds, minima, limit):
-    count = 0
-    for chunk in range(len(minima)):
-        if minima[chunk] <= limit:
-            start = chunk * CHUNK
-            for j in range(start, min(start + CHUNK, len(bounds))):
+def _close(values, count, minima):
+    """Minima of the runs of a chunk of bounds, of which `count` are of points."""
+    for q in range(len(values)):
+        values[q, count:] = np.inf
+        for run in range(minima.shape[1]):
+            minima[q, run] = _least(values[q, run * _RUN : (run + 1) * _RUN])
+
+
+@njit(cache=True, nogil=True)
+def _run_of(segment, q, run):
+    """The bounds of query `q` in a run, as far as there are points."""
+    tile, _, _, points = segment
+    runs = tile.shape[2] // _RUN
+    start = run % runs * _RUN
+    stop = start + min(_RUN, points - run * _RUN)
+    return tile[run // runs, q, start:stop]
+
+
+@njit(cache=True, nogil=True)
+def _smallest_bounds(segment, q, limit, keys, places):
+    """The smallest bounds up to `limit` as a heap; -1 stands for none.
+
+    Bounds that are infinite, as overflow leaves them, are not among them. None is above
+    as many minima of runs, the largest of which saves a heap of many numbers most of
+    its exchanges.
+    """
+    minima = segment[1][q]
+    keys[:] = np.inf
+    places[:] = -1
+    for run in range(len(minima)):
+        if minima[run] < keys[0]:
+            _replace_largest(keys, places, minima[run], run)
+    limit = min(limit, keys[0])
+    keys[:] = np.inf
+    places[:] = -1
+    for run in range(len(minima)):
+        if minima[run] > limit or minima[run] >= keys[0]:
+            continue
+        bounds = _run_of(segment, q, run)
+        for j in range(len(bounds)):
+            if bounds[j] <= limit and bounds[j] < keys[0]:
+                _replace_largest(keys, places, bounds[j], run * _RUN + j)
+
+
+@njit(cache=True, nogil=True)
+def _evaluate_first(segment, q, keys, places, query, candidates, goal):
+    """Evaluate the points at some places, and mark their bounds as used."""
+    tile, _, start, _ = segment
+    chunk, count = tile.shape[2], 0
+    waiting, totals = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
+    for place in places:
+        if place < 0:
+            continue
+        tile[place // chunk, q, place % chunk] = np.nan
+        waiting[count] = start + place
+        count += 1
+        if count == _ABREAST:
+            _evaluate(query, candidates, waiting, *goal, totals)
+            count = 0
+    _evaluate(query, candidates, waiting[:count], *goal, totals)
+
+
+@njit(cache=True, nogil=True)
+def _count_open(segment, q, keys, places, limit):
+    """How many bounds are at most `limit`, those that are used among them."""
+    minima, count = segment[1][q], 0
+    for at in range(len(places)):
+        count += places[at] >= 0 and keys[at] <= limit
+    for run in range(len(minima)):
+        if minima[run] <= limit:
+            bounds = _run_of(segment, q, run)
+            for j in range(len(bounds)):
                 count += bounds[j] <= limit
     return count
 
 
 @njit(cache=True, nogil=True)
-def nearest(
-    bounds, queries, rows, weights, steps, ahead, most, indices, squares, undecided
-):
-    """See :func:`skmahal._core.kernels.nearest`. Returns how many rows were read."""
-    n = bounds.shape[1]
-    minima = np.empty((n + CHUNK - 1) // CHUNK, dtype=bounds.dtype)
-    keys, first = np.empty(ahead, dtype=bounds.dtype), np.empty(ahead, dtype=np.intp)
-    gap = np.empty(_BLOCK, dtype=rows.dtype)
-    read = 0
-    for q in range(len(bounds)):
-        lower, query = bounds[q], queries[q]
-        distances, nearest_points = squares[q], indices[q]
-        _chunk_minima(lower, minima)
-        _smallest_bounds(lower, minima, keys, first)
-        distances[:] = np.inf
-        nearest_points[:] = n
-        for i in first:
-            if i < n:
-                _evaluate(
-                    query, rows, weights, steps, i, gap, distances, nearest_points
-                )
-        read += ahead
-        if _count_at_most(lower, minima, distances[0]) > most:
-            undecided[q] = True
+def _evaluate_open(segment, q, size, query, candidates, goal):
+    """Evaluate every point whose bound is at most the K-th distance so far."""
+    minima, start, distances = segment[1][q], segment[2], goal[0]
+    waiting, totals = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
+    limit, count = distances[0] - size, 0
+    for run in range(len(minima)):
+        if minima[run] > limit:
             continue
-        for i in first:
-            if i < n:
-                lower[i] = np.inf
-        for chunk in range(len(minima)):
-            if minima[chunk] > distances[0]:
+        bounds = _run_of(segment, q, run)
+        for j in range(len(bounds)):
+            # A bound that is used is NaN, and so not at most anything.
+            if not bounds[j] <= limit:
                 continue
-            start = chunk * CHUNK
-            for i in range(start, min(start + CHUNK, n)):
-                if lower[i] > distances[0]:
-                    continue
-                read += 1
-                _evaluate(
-                    query, rows, weights, steps, i, gap, distances, nearest_points
-                )
-        for j in range(ahead):
-            if first[j] < n:
-                lower[first[j]] = keys[j]
-        _sort(distances, nearest_points)
-    return read
+            waiting[count] = start + run * _RUN + j
+            count += 1
+            if count == _ABREAST:
+                _evaluate(query, candidates, waiting, *goal, totals)
+                limit, count = distances[0] - size, 0
+    _evaluate(query, candidates, waiting[:count], *goal, totals)
+
+
+@njit(cache=True, nogil=True)
+def _search(segment, sizes, queries, candidates, ahead, left, found, undecided):
+    """Evaluate what the bounds on a segment of the points leave open, best first.
+
+    A segment is a tile of bounds (chunks, queries, points of a chunk), the minima of
+    its runs (queries, runs), the first point and the number of points. A bound is a
+    number of the tile, which is used up, and the size of the query. `left` is how many
+    points may still be open; where there are more the query is undecided.
+    """
+    indices, squares = found
+    keys = np.empty(ahead, dtype=segment[0].dtype)
+    places = np.empty(ahead, dtype=np.intp)
+    for q in range(len(queries)):
+        if undecided[q]:
+            continue
+        query, size, goal = queries[q], sizes[q], (squares[q], indices[q])
+        _smallest_bounds(segment, q, goal[0][0] - size, keys, places)
+        _evaluate_first(segment, q, keys, places, query, candidates, goal)
+        left[q] -= _count_open(segment, q, keys, places, goal[0][0] - size)
+        undecided[q] = left[q] < 0
+        if not undecided[q]:
+            _evaluate_open(segment, q, size, query, candidates, goal)
+
+
+@njit(cache=True, nogil=True)
+def _begin(found, n):
+    indices, squares = found
+    squares[:] = np.inf
+    indices[:] = n
+
+
+@njit(cache=True, nogil=True)
+def _finish(found):
+    indices, squares = found
+    for q in range(len(indices)):
+        _sort(squares[q], indices[q])
+
+
+@njit(cache=True, nogil=True)
+def nearest_by_columns(
+    lead, front, sizes, n, queries, candidates, ahead, most, at_once, found, undecided
+):
+    """Neighbours from the images of n points in chunks of columns.
+
+    `lead` and `front` are pairs of chunks and of what multiplies their columns, one row
+    a query; a bound is the sum of both products and of `sizes`. `at_once` chunks are
+    multiplied before they are searched.
+    """
+    (leads, lead_factors), (chunks, factors) = lead, front
+    width, count = chunks.shape[2], len(factors)
+    runs, at_once = width // _RUN, min(at_once, len(chunks))
+    tile = np.empty((at_once, count, width), dtype=chunks.dtype)
+    more = np.empty((count, width), dtype=chunks.dtype)
+    minima = np.empty((count, at_once * runs), dtype=chunks.dtype)
+    left = np.full(count, most)
+    _begin(found, n)
+    for first in range(0, len(chunks), at_once):
+        used = min(at_once, len(chunks) - first)
+        start = first * width
+        for at in range(used):
+            np.dot(factors, chunks[first + at], tile[at])
+            if len(leads):
+                np.dot(lead_factors, leads[first + at], more)
+                tile[at] += more
+            points = n - start - at * width
+            _close(tile[at], points, minima[:, at * runs : (at + 1) * runs])
+        segment = tile, minima[:, : used * runs], start, min(n - start, used * width)
+        _search(segment, sizes, queries, candidates, ahead, left, found, undecided)
+    _finish(found)
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _add_to_each(values, more):
+    for q in range(len(values)):
+        row = values[q]
+        for j in range(len(more)):
+            row[j] += more[j]
+
+
+@njit(cache=True, nogil=True)
+def nearest_by_rows(
+    points, squares, factors, sizes, queries, candidates, ahead, at_once, found
+):
+    """The same from whole rows: ``factors · row``, the squares given and `sizes`."""
+    n, count = len(points), len(factors)
+    runs, width = _ROWS_AT_ONCE // _RUN, _ROWS_AT_ONCE
+    chunks = (n + width - 1) // width
+    at_once = min(at_once, chunks)
+    tile = np.empty((at_once, count, width), dtype=points.dtype)
+    minima = np.empty((count, at_once * runs), dtype=points.dtype)
+    left, undecided = np.full(count, n), np.zeros(count, dtype=np.bool_)
+    _begin(found, n)
+    for first in range(0, chunks, at_once):
+        used = min(at_once, chunks - first)
+        for at in range(used):
+            start = (first + at) * width
+            rows = points[start : start + width]
+            if len(rows) == width:
+                np.dot(factors, rows.T, tile[at])
+            else:
+                tile[at, :, : len(rows)] = np.dot(factors, rows.T)
+            _add_to_each(tile[at], squares[start : start + width])
+            _close(tile[at], n - start, minima[:, at * runs : (at + 1) * runs])
+        start = first * width
+        segment = tile, minima[:, : used * runs], start, min(n - start, used * width)
+        _search(segment, sizes, queries, candidates, ahead, left, found, undecided)
+    _finish(found)
+
+
+@njit(cache=True, nogil=True)
+def nearest(bounds, queries, candidates, ahead, most, found, undecided):
+    """The same from a tile of bounds, (queries, points)."""
+    count, n = bounds.shape
+    runs = (n + _RUN - 1) // _RUN
+    tile = np.empty((1, count, runs * _RUN), dtype=bounds.dtype)
+    minima = np.empty((count, runs), dtype=bounds.dtype)
+    tile[0, :, :n] = bounds
+    _close(tile[0], n, minima)
+    left, sizes = np.full(count, most), np.zeros(count)
+    _begin(found, n)
+    segment = tile, minima, 0, n
+    _search(segment, sizes, queries, candidates, ahead, left, found, undecided)
+    _finish(found)
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _add_multiple(column, factor, step):
+    for j in range(len(step)):
+        column[j] += factor * step[j]
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _add_squares(squares, column):
+    for j in range(len(column)):
+        squares[j] += np.float64(column[j]) * np.float64(column[j])
+
+
+@njit(cache=True, nogil=True)
+def add_to_columns(chunks, weights, steps):
+    """See :func:`skmahal._core.images.add_to_columns`."""
+    width, n = chunks.shape[2], steps.shape[1]
+    squares = np.empty(width)
+    for chunk in range((n + width - 1) // width):
+        start = chunk * width
+        stop = min(start + width, n)
+        squares[:] = 0
+        for c in range(len(weights)):
+            column = chunks[chunk, c, : stop - start]
+            for p in range(len(steps)):
+                _add_multiple(column, weights[c, p], steps[p, start:stop])
+            _add_squares(squares, column)
+        for j in range(stop - start):
+            chunks[chunk, -1, j] = squares[j]
 
 
 @njit(cache=True, nogil=True)
 def squares_to(query, rows, weights, steps, indices, squares):
     """Exact squared distances of one query to the given points."""
-    gap = np.empty(_BLOCK, dtype=rows.dtype)
     for place, i in enumerate(indices):
-        squares[place] = _exact(query, rows, weights, steps, i, gap, np.inf)
+        if len(weights):
+            squares[place] = _moved_square(query, rows[i], weights, steps, i, np.inf)
+        else:
+            squares[place] = _square(query, rows[i], np.inf)
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)

@@ -1,5 +1,6 @@
 """Arrays and indices from users: converted, or refused by name."""
 
+import math
 import numbers
 
 import numpy as np
@@ -19,12 +20,9 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
     ...
     ValueError: q has 2 columns, expected 3.
     """
-    if np.iscomplexobj(value):
-        raise ValueError(f"{name} must be real, got complex numbers.")
-    try:
-        array = np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    array = value
+    if type(value) is not np.ndarray or value.dtype != dtype:
+        array = _as_array(name, value, dtype)
     if array.ndim == 1:
         array = array[np.newaxis]
     if array.ndim != 2 or array.size == 0:
@@ -39,12 +37,32 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
     return array
 
 
+def _as_array(name, value, dtype):
+    if np.iscomplexobj(value):
+        raise ValueError(f"{name} must be real, got complex numbers.")
+    try:
+        return np.asarray(value, dtype=dtype)
+    except (TypeError, ValueError) as error:
+        raise ValueError(f"{name} must be an array of numbers: {error}") from error
+
+
 def check_finite(name, array):
     """Refuse NaN and infinity. One pass, no temporary for ordinary data."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        total = array.sum()
-    if not np.isfinite(total) and not np.isfinite(array).all():
+    if not surely_finite(array) and not np.isfinite(array).all():
         raise ValueError(f"{name} contains NaN or infinity.")
+
+
+def surely_finite(array):
+    """Whether a sum of squares is finite, as it is for any but huge numbers.
+
+    A product sets no flags, so that there is no warning to be kept from users.
+
+    Examples
+    --------
+    >>> surely_finite(np.array([1.0, 2.0])), surely_finite(np.array([1.0, np.nan]))
+    (True, False)
+    """
+    return math.isfinite(np.vdot(array, array))
 
 
 def as_indices(name, value, n, *, unique=False):

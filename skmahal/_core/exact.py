@@ -16,7 +16,7 @@ from .metric import (
 )
 from .roots import Roots
 from .state import State
-from .tiles import Part, lower_bounds, row_squares, squared_distances
+from .tiles import Expansion, Part, lower_bounds, row_squares, squared_distances
 from .workers import even_slices, run, slices
 
 # A tile of bounds is written by a product and read again by the search: it should stay
@@ -350,7 +350,7 @@ class ExactMaintenance:
         drifts = [0.0]
         for image in state.images:
             if image.tick is not None:
-                held = state.current(image)
+                held = state.current(image).view(self.n)
                 assert held.shape == (self.n, len(image.project(truth[:1])[0]))
                 off = row_squares(held - image.project(truth)).mean()
                 drifts.append(np.sqrt(off) / size)
@@ -414,6 +414,14 @@ class ExactMaintenance:
     def _exact_bounds(self, u):
         return self._over_rows(u, lower_bounds, self._slack)
 
+    def _exact_expansion(self, u):
+        """The same, still to be multiplied where rows are held."""
+        held = self._state.held_rows()
+        if held is None:
+            return self._exact_bounds(u)
+        norms = self._state.current_norms().astype(self.dtype)
+        return Expansion([Part(u, held, norms)], self._slack)
+
     def _over_rows(self, u, distances, *args):
         norms = self._state.current_norms().astype(self.dtype)
         held = self._state.held_rows()
@@ -455,7 +463,7 @@ class ExactMaintenance:
         def find(tile):
             here = positions[tile]
             u = self._state.transform_queries(Q[here])
-            self._search(Q[here], u, self._exact_bounds(u), self.n, here, found)
+            self._search(Q[here], u, self._exact_expansion(u), self.n, here, found)
 
         step = self._tile_rows(max(self.n, self.k))
         run(find, even_slices(len(positions), step, jobs), jobs)

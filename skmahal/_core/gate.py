@@ -30,30 +30,14 @@ class Gate:
         self._writer = None
         self._waiting = 0
         self._inside = threading.local()
+        self._reading = _Reading(self)
 
     def __reduce__(self):
         return Gate, ()
 
-    @contextmanager
     def reading(self):
-        """Nothing changes inside."""
-        depth = getattr(self._inside, "depth", 0)
-        me = threading.get_ident()
-        if depth or self._writer == me:
-            yield
-            return
-        with self._condition:
-            while self._writer is not None or self._waiting:
-                self._condition.wait()
-            self._readers += 1
-            self._inside.depth = 1
-        try:
-            yield
-        finally:
-            with self._condition:
-                self._inside.depth = 0
-                self._readers -= 1
-                self._condition.notify_all()
+        """Context in which nothing changes."""
+        return self._reading
 
     @contextmanager
     def changing(self):
@@ -86,6 +70,37 @@ class Gate:
                 with self._condition:
                     self._writer = None
                     self._condition.notify_all()
+
+
+class _Reading:
+    """The context of readers; every query comes by, so that it is no generator."""
+
+    def __init__(self, gate):
+        self._gate = gate
+
+    def __enter__(self):
+        gate, inside = self._gate, self._gate._inside
+        depth = getattr(inside, "depth", 0)
+        if depth:
+            inside.depth = depth + 1
+        elif gate._writer != threading.get_ident():
+            with gate._condition:
+                while gate._writer is not None or gate._waiting:
+                    gate._condition.wait()
+                gate._readers += 1
+                inside.depth = 1
+
+    def __exit__(self, *_):
+        gate, inside = self._gate, self._gate._inside
+        depth = getattr(inside, "depth", 0)
+        if depth > 1:
+            inside.depth = depth - 1
+        elif depth:
+            with gate._condition:
+                inside.depth = 0
+                gate._readers -= 1
+                if not gate._readers:
+                    gate._condition.notify_all()
 
 
 def reads(method):

@@ -1,8 +1,8 @@
 """From lower bounds on squared distances to exact neighbours, a tile of queries a call.
 
 Bounds are one number for each query and point, never above the squared distance, always
-or with the promised probability. Candidates know exact squared distances. Ties go to
-the lower index.
+or with the promised probability; an array of them, or an `Expansion` that can be made
+one. Candidates know exact squared distances. Ties go to the lower index.
 
 With numba the loops of :mod:`._fast` do the work, else NumPy does; the answers are the
 same.
@@ -11,12 +11,17 @@ same.
 import numpy as np
 
 from . import compiled
-from .tiles import row_squares
+from .images import CHUNK
+from .tiles import ColumnPart, Expansion, row_squares
 
 _AHEAD = 10
 _STRIDE = 32
 _LEAST_SAMPLED = 4096
 _GATHERED_BYTES = 1 << 20
+
+# Bounds are written by a product and read again by the search, and should stay in the
+# cache that cores share meanwhile.
+_TILE_NUMBERS = 1 << 21
 
 
 class HeldCandidates:
@@ -45,11 +50,30 @@ class HeldCandidates:
         return squares
 
     def nearest(self, bounds, most, indices, squares):
-        undecided = np.zeros(len(bounds), dtype=bool)
-        held = self.rows, self.weights, self.steps
-        ahead = looked_at_first(indices.shape[1], bounds.shape[1])
-        found = indices, squares, undecided
-        compiled.fast().nearest(bounds, self.queries, *held, ahead, most, *found)
+        """See :func:`nearest`; by compiled loops."""
+        count, K = indices.shape
+        undecided = np.zeros(count, dtype=bool)
+        ahead = looked_at_first(K, len(self.rows))
+        asked = self.queries, (self.rows, self.weights, self.steps), ahead
+        found = indices, squares
+        loops = compiled.fast()
+        if not isinstance(bounds, Expansion):
+            loops.nearest(bounds, *asked, most, found, undecided)
+            return undecided
+        sizes, parts = bounds.sizes(), bounds.parts
+        at_once = max(1, _TILE_NUMBERS // (count * CHUNK))
+        if isinstance(parts[0], ColumnPart):
+            *lead, front = [(part.chunks, part.factors(bounds.slack)) for part in parts]
+            lead = lead[0] if lead else (front[0][:0], front[1][:0])
+            rest = most, at_once, found, undecided
+            loops.nearest_by_columns(lead, front, sizes, parts[0].n, *asked, *rest)
+        else:
+            (part,) = parts
+            scale = part.points.dtype.type
+            squares = scale(1 - bounds.slack) * part.squares
+            factors = scale(-2) * part.queries
+            rows = part.points, squares, factors
+            loops.nearest_by_rows(*rows, sizes, *asked, at_once, found)
         return undecided
 
 
@@ -93,6 +117,8 @@ def nearest(bounds, candidates, most, indices, squares):
     """
     if compiled.fast() is not None and isinstance(candidates, HeldCandidates):
         return candidates.nearest(bounds, most, indices, squares)
+    if isinstance(bounds, Expansion):
+        bounds = bounds.multiplied()
     undecided, K = np.zeros(len(bounds), dtype=bool), indices.shape[1]
     for q, lower in enumerate(bounds):
         first = smallest_bounds(lower, looked_at_first(K, len(lower)))

@@ -8,8 +8,15 @@ from . import front, kernels, keyed, lead, plan, projections
 from .checks import as_count, as_fraction
 from .exact import ExactMaintenance, Found, shaped
 from .gate import changes, reads, writes
-from .state import Image
-from .tiles import Part, lower_bounds, median_of, row_squares, squared_distances
+from .images import Columns
+from .tiles import (
+    ColumnPart,
+    Expansion,
+    lower_bounds,
+    median_of,
+    row_squares,
+    squared_distances,
+)
 from .workers import run, slices
 
 # Brute force beats the evaluation of more points than this share: by little where
@@ -24,8 +31,8 @@ _ROWS_ARE_ALIKE = ("gaussian", "rademacher")
 class Sketch(NamedTuple):
     """One sketch in two pieces: neighbour queries look at the head alone."""
 
-    head: Image
-    tail: Image
+    head: Columns
+    tail: Columns
 
 
 class MetricMaintenance(ExactMaintenance):
@@ -312,9 +319,9 @@ class MetricMaintenance(ExactMaintenance):
         rngs = [np.random.default_rng(seed) for seed in seeds]
         chosen, P = self._planned(metric, rngs[0])
         maps = [self._residual_map(P, metric.k, rng) for rng in rngs[1:]]
-        lead = Image(np.ascontiguousarray(P.T))
+        lead = Columns(np.ascontiguousarray(P.T))
         pieces = [(part[: chosen.head], part[chosen.head :]) for part in maps]
-        return chosen, lead, [Sketch(*map(Image, pair)) for pair in pieces]
+        return chosen, lead, [Sketch(*map(Columns, pair)) for pair in pieces]
 
     def _install(self, chosen, lead, sketches):
         pieces = [piece for sketch in sketches for piece in sketch if len(piece.map)]
@@ -406,8 +413,8 @@ class MetricMaintenance(ExactMaintenance):
 
     def _part(self, image, u, weight=1.0):
         """Queries and points under one image, as of now."""
-        rows = self._state.current(image)
-        return Part(image.project(u), rows, image.squares(self.n), weight)
+        chunks = self._state.current(image).blocks(self.n)
+        return ColumnPart(image.project(u), chunks, self.n, weight)
 
     def _parts(self, which, u, weight=1.0):
         """The same under a whole sketch."""
@@ -430,7 +437,8 @@ class MetricMaintenance(ExactMaintenance):
         first = bank * picks[0, 0]
         heads = [sketch.head for sketch in self._sketches[first : first + bank]]
         parts = [self._part(head, u, weight) for head in heads]
-        return lower_bounds(self._leading_parts(u) + parts, self._slack)
+        bounds = Expansion(self._leading_parts(u) + parts, self._slack)
+        return bounds if bank == 1 else bounds.multiplied()
 
     def _radius_bounds(self, Q, u):
         R, _ = self._certificate(self.n)
@@ -478,5 +486,5 @@ class MetricMaintenance(ExactMaintenance):
         return squares + self._gaps(self._lead, i, j) if self.lead else squares
 
     def _gaps(self, image, i, j):
-        rows = self._state.current(image)
-        return row_squares(rows[i] - rows[j])
+        current = self._state.current(image)
+        return row_squares(current.take(i) - current.take(j))

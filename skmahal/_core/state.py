@@ -18,6 +18,7 @@ from copy import copy
 import numpy as np
 
 from .gate import Gate
+from .images import Rows
 from .kernels import HeldCandidates, TakenCandidates
 from .metric import Metric
 from .points import block_rows, grown, make_points, owned
@@ -32,72 +33,6 @@ _LEAST_LOG, _MOST_LOG = 16, 128
 # rounding in updates. Where more than a share of the points may have, all is rebuilt.
 DRIFT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-13}
 _DRIFTED_SHARE = 0.01
-
-
-class Image:
-    """The points under one linear map of the transformed space, as rows of an array.
-
-    `map` is (columns × k), or None for the transformed rows themselves. `tick` is the
-    time of the log that the rows reflect, None where that is unknown. Rows written by
-    :meth:`append` and :meth:`assign` are at the present time; the log says zero for
-    them.
-    """
-
-    def __init__(self, map=None):
-        self.map = map
-        self.tick = None
-        self._buffer = None
-        self._squares = None
-
-    def view(self, n):
-        return self._buffer[:n]
-
-    def squares(self, n):
-        """Squared length of every row; O(1) after the first call at a tick."""
-        if self._squares is None:
-            self._squares = row_squares(self._buffer).astype(self._buffer.dtype)
-        return self._squares[:n]
-
-    def project(self, rows):
-        """Transformed rows under this map."""
-        return rows if self.map is None else rows @ self.map.T
-
-    def load(self, array):
-        """Take `array` as the rows of all points."""
-        self._buffer, self._squares = np.ascontiguousarray(array), None
-
-    def move(self, W, T):
-        """Follow ``y_i += W T_i``, in place."""
-        self._buffer = owned(self._buffer)
-        add_product(self._buffer[: len(T)], T, self._weights(W))
-        self._squares = None
-
-    def moved_rows(self, indices, W, T):
-        """Rows as they will be after :meth:`move`, leaving the image as it is."""
-        rows = self._buffer[indices]
-        return rows + T[indices] @ self._weights(W).T if W.shape[1] else rows
-
-    def append(self, n, rows):
-        new = self.project(rows)
-        self._buffer = grown(self._buffer, n, n + len(new))
-        self._buffer[n : n + len(new)] = new
-        if self._squares is not None:
-            self._squares = grown(self._squares, n, len(self._buffer))
-            self._squares[n : n + len(new)] = row_squares(new)
-
-    def assign(self, indices, rows):
-        new = self.project(rows)
-        self._buffer = owned(self._buffer)
-        self._buffer[indices] = new
-        if self._squares is not None:
-            self._squares = owned(self._squares)
-            self._squares[indices] = row_squares(new)
-
-    def keep(self, mask):
-        self.load(self._buffer[: len(mask)][mask])
-
-    def _weights(self, W):
-        return W if self.map is None else self.map @ W
 
 
 class Norms:
@@ -208,7 +143,7 @@ class State:
         self.targets = None
         self.metric = Metric(U, self.points.d, self.points.dtype)
         self.log = Log(self.k, self.n, self.dtype)
-        self.rows = Image()
+        self.rows = Rows()
         self.norms = Norms()
         self.tree = DistanceTree()
         self.images = [self.rows]
@@ -304,7 +239,7 @@ class State:
     def held_rows(self):
         """Transformed rows of all points as of now, or None where none are held."""
         if self.stores_rows:
-            return self.current(self.rows)
+            return self.current(self.rows).view(self.n)
         dense = self.points.widest_rows == np.inf
         plain = self.metric.is_identity and self.points.origin is None
         return self.points.array if dense and plain else None
@@ -322,7 +257,7 @@ class State:
             yield here, self.take(here) if held is None else held[here]
 
     def current(self, image):
-        """The rows of `image` as of now: O(1), a catch-up, or a rebuild."""
+        """`image` as of now: O(1), a catch-up, or a rebuild."""
         with self._lock:
             if image.tick is None:
                 image.load(self._images_of_all(image))
@@ -331,7 +266,7 @@ class State:
                 image.tick = None
                 image.move(*pending)
             image.tick = self.log.now
-            return image.view(self.n)
+            return image
 
     def current_norms(self):
         """``‖y_i‖²`` of every point as of now."""
@@ -396,7 +331,7 @@ class State:
         """
         state = copy(self)
         state.metric, state.log = metric, Log(metric.k, self.n, self.dtype)
-        state.rows, state.norms, state.tree = Image(), Norms(), DistanceTree()
+        state.rows, state.norms, state.tree = Rows(), Norms(), DistanceTree()
         state.images = [state.rows]
         state.version = self.version + 1
         return state
@@ -473,7 +408,6 @@ class State:
     def _load(self, image, rows):
         with self._lock:
             image.load(rows)
-            image.squares(self.n)
             image.tick = self.log.now
 
     def settle(self):
@@ -556,7 +490,7 @@ class State:
         if image.map is None:
             return self._rows_of_all()
         if self.stores_rows:
-            return self.current(self.rows) @ image.map.T
+            return self.current(self.rows).view(self.n) @ image.map.T
         return self.points.dot(self.metric.pull(image.map).T)
 
     def _rows_of_all(self, jobs=1):

@@ -56,6 +56,66 @@ class Part(NamedTuple):
     squares: np.ndarray
     weight: float = 1.0
 
+    def multiply(self, factors, out):
+        """``factors · x`` for every point."""
+        np.matmul(factors, self.points.T, out=out)
+
+    def gaps(self, i, j):
+        """Squared distances of pairs of a query and a point."""
+        return row_squares(self.queries[i] - self.points[j])
+
+
+class ColumnPart(NamedTuple):
+    """The same for n points in chunks, (chunks, columns + 1, points of a chunk).
+
+    The last column is the squared lengths.
+    """
+
+    queries: np.ndarray
+    chunks: np.ndarray
+    n: int
+    weight: float = 1.0
+
+    @property
+    def squares(self):
+        return self.chunks[:, -1].ravel()[: self.n]
+
+    def multiply(self, factors, out):
+        """``factors · x`` for every point."""
+        products = np.matmul(factors, self.chunks[:, :-1]).transpose(1, 0, 2)
+        out[...] = products.reshape(len(factors), -1)[:, : self.n]
+
+    def gaps(self, i, j):
+        """Squared distances of pairs of a query and a point."""
+        chunk, place = np.divmod(j, self.chunks.shape[2])
+        return row_squares(self.queries[i] - self.chunks[chunk, :-1, place])
+
+    def factors(self, slack):
+        """What chunks are multiplied by for bounds less the size of the query."""
+        dtype = self.chunks.dtype
+        factors = np.empty((len(self.queries), self.chunks.shape[1]), dtype=dtype)
+        np.multiply(self.queries, dtype.type(-2 * self.weight), out=factors[:, :-1])
+        factors[:, -1] = (1 - slack) * self.weight
+        return factors
+
+
+class Expansion(NamedTuple):
+    """Lower bounds of squared distances as parts that are still to be multiplied."""
+
+    parts: list
+    slack: float
+
+    def multiplied(self):
+        """The bounds, (queries, points)."""
+        return lower_bounds(self.parts, self.slack)
+
+    def sizes(self):
+        """What the bounds of every query have in common, (queries,)."""
+        return sum(
+            (1 - self.slack) * part.weight * row_squares(part.queries)
+            for part in self.parts
+        )
+
 
 def squared_distances(parts):
     """Weighted sum over `parts` of squared distances, (queries, points).
@@ -81,14 +141,14 @@ def lower_bounds(parts, slack):
 
 def _sizes(parts):
     """Squared lengths of queries and of points over all parts."""
-    dtype = parts[0].points.dtype
+    dtype = parts[0].squares.dtype
     queries = sum(part.weight * row_squares(part.queries) for part in parts)
     points = sum(dtype.type(part.weight) * part.squares for part in parts)
     return queries, points
 
 
 def _expanded(parts, queries, points):
-    dtype = parts[0].points.dtype
+    dtype = points.dtype
     D = np.empty((len(queries), len(points)), dtype=dtype)
     multiply(parts[0], out=D)
     if len(parts) > 1:
@@ -96,7 +156,7 @@ def _expanded(parts, queries, points):
         for part in parts[1:]:
             multiply(part, out=more)
             D += more
-    _add_outer(D, queries.astype(dtype), points.astype(dtype, copy=False))
+    _add_outer(D, queries.astype(dtype), points)
     return D
 
 
@@ -114,16 +174,14 @@ def multiply(part, out):
 
     By NumPy, which lets other threads run meanwhile, as SciPy's BLAS does not.
     """
-    factor = part.points.dtype.type(-2 * part.weight)
-    np.matmul(factor * part.queries, part.points.T, out=out)
+    part.multiply(out.dtype.type(-2 * part.weight) * part.queries, out)
 
 
 def _repair(D, parts, i, j):
     for start in range(0, len(i), _REPAIR_ROWS):
-        part = slice(start, start + _REPAIR_ROWS)
-        D[i[part], j[part]] = sum(
-            weight * row_squares(queries[i[part]] - points[j[part]])
-            for queries, points, _, weight in parts
+        here = slice(start, start + _REPAIR_ROWS)
+        D[i[here], j[here]] = sum(
+            part.weight * part.gaps(i[here], j[here]) for part in parts
         )
 
 

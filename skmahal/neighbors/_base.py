@@ -10,7 +10,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import HasMethods, Interval, StrOptions
 from skmahal._core import plan
-from skmahal._core.checks import as_count, as_indices, as_matrix
+from skmahal._core.checks import as_count, as_indices, as_matrix, surely_finite
 from skmahal._core.engines import make_engine, with_metric
 from skmahal._core.exact import TILE_BYTES
 from skmahal._core.maintenance import MetricMaintenance
@@ -139,7 +139,7 @@ class SketchedNeighborsBase(LearnsMetric):
         >>> index.kneighbors([[0.0, 0.0]])
         (array([[3.]]), array([[1]]))
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if low_rank is not None:
             self._update_low_rank(metric, rows, additive, low_rank)
         elif metric is None:
@@ -165,7 +165,7 @@ class SketchedNeighborsBase(LearnsMetric):
         self : object
             The index without the points.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         self._engine.remove(indices)
         return self
 
@@ -181,7 +181,7 @@ class SketchedNeighborsBase(LearnsMetric):
         self : object
             The index with new sketches.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         if self.engine_ == "sketched":
             with one_blas_thread():
                 self._engine.refresh_sketches(jobs=thread_count(self.n_jobs))
@@ -189,6 +189,11 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_engine")
+
+    def _check_fitted(self):
+        """Raise before `fit`; in the time of a single query, unlike scikit-learn's."""
+        if not hasattr(self, "_engine"):
+            check_is_fitted(self)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -210,7 +215,7 @@ class SketchedNeighborsBase(LearnsMetric):
             and X.shape[1] == self.n_features_in_
             and X.dtype in ROWS["dtype"]
             and not hasattr(self, "feature_names_in_")
-            and bool(np.isfinite(X.sum()))
+            and surely_finite(X)
         )
 
     def _build(self, X, y, targets=None):
@@ -312,6 +317,8 @@ class SketchedNeighborsBase(LearnsMetric):
 
         `jobs` batches are at work at a time, each on `threads` threads.
         """
+        if X.shape[0] == 1:
+            return [slice(0, 1)]
         engine, budget = self._engine, _share_of_memory() / jobs
         engine.tile_bytes = min(TILE_BYTES, int(budget / threads))
         as_they_are = not sparse.issparse(X) and X.dtype == engine.dtype
@@ -321,6 +328,8 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def _thread_count(self, X):
         """Threads for the queries X: each has a query, and memory for its distances."""
+        if X.shape[0] == 1:
+            return 1
         engine = self._engine
         room = int(_share_of_memory() // (engine.n * engine.dtype.itemsize))
         return max(1, min(thread_count(self.n_jobs), X.shape[0], room))

@@ -4,7 +4,6 @@ import numpy as np
 from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import check_is_fitted
 
 from skmahal._compat import fit_context
 
@@ -131,7 +130,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             winners = [classes[votes.argmax(axis=1)] for classes, votes in counted]
             return [np.stack(winners, axis=1) if self.outputs_2d_ else winners[0]]
 
-        check_is_fitted(self)
+        self._check_fitted()
         return self._decided(X, decide, self._votes_at_work())[0]
 
     def predict_proba(self, X):
@@ -152,7 +151,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             counted = self._counted(labels, weights)
             return [class_shares(votes) for _, votes in counted]
 
-        check_is_fitted(self)
+        self._check_fitted()
         shares = self._decided(X, decide, self._votes_at_work())
         return shares if self.outputs_2d_ else shares[0]
 

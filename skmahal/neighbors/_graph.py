@@ -1,7 +1,6 @@
 """The graph of neighbours as a transformer."""
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.utils.validation import check_is_fitted
 
 from skmahal._compat import StrOptions
 
@@ -125,7 +124,7 @@ class SketchedMahalanobisNeighborsTransformer(
         Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
             The entries of a row are in order of distance.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         K = self._checked_n_neighbors(None, most=None)
         if self.mode == "distance":
             self._check_one_more(K)

@@ -5,7 +5,6 @@ from numbers import Real
 
 import numpy as np
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted
 
 from skmahal._core.checks import as_count
 from skmahal._threads import one_blas_thread
@@ -82,7 +81,7 @@ class KNeighborsQueries:
 
         `width` is how many numbers the answer needs at work for a query.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         own = int(X is None)
         K = self._checked_n_neighbors(n_neighbors, self.n_samples_fit_ - own)
         queries = self._engine.X if X is None else self._points(X)
@@ -109,9 +108,8 @@ class KNeighborsQueries:
         if self.n_candidates != "certified" and self.engine_ == "sketched":
             count = as_count("n_candidates", self.n_candidates, least=K) + own
             budget = {"candidates": min(count, engine.n)}
-        # BLAS shares the work on one query by brute force, where all of memory is read.
-        alone = len(queries) == 1 and not engine.looks_at_sketches
-        with nullcontext() if alone else one_blas_thread():
+        # One query has no other threads that BLAS could get in the way of.
+        with nullcontext() if len(queries) == 1 else one_blas_thread():
             return engine.kneighbors(queries, K + own, jobs=jobs, **budget)
 
 
@@ -149,7 +147,7 @@ class RadiusNeighborsQueries:
         A query costs O(kd + n(m + lead)) and k for every point that the sketches cannot
         exclude, as in :meth:`kneighbors`.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         radius = self.radius if radius is None else radius
         if not isinstance(radius, Real) or not radius >= 0:
             raise ValueError(f"radius must be a number of at least 0, got {radius!r}.")

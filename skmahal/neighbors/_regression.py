@@ -3,7 +3,6 @@
 import numpy as np
 from scipy import sparse
 from sklearn.base import RegressorMixin
-from sklearn.utils.validation import check_is_fitted
 
 from skmahal._compat import fit_context
 
@@ -111,7 +110,7 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         y : ndarray of shape (n_queries,) or (n_queries, n_outputs)
             Targets.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         [means] = self._decided(
             X,
             lambda targets, weights: [mean_targets(targets, weights)],

@@ -1,7 +1,7 @@
 """An index whose points carry targets."""
 
 from scipy import sparse
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import validate_data
 
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import StrOptions, fit_context
@@ -94,7 +94,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         self : object
             The estimator with the new points.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
         X, columns = self._more_labelled(X, y)
         targets = self._known_targets(columns)

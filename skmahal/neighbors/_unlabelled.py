@@ -1,7 +1,5 @@
 """An index whose points carry nothing but their position."""
 
-from sklearn.utils.validation import check_is_fitted
-
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import fit_context
 from skmahal._core.checks import as_indices
@@ -67,7 +65,7 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         self : object
             The index with the new points.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
         X = self._points(X)
         check_one_row_each(X, indices)

@@ -3,7 +3,6 @@
 from numbers import Real
 
 import numpy as np
-from sklearn.utils.validation import check_is_fitted
 
 from skmahal._compat import Interval
 from skmahal._core import bounds, plan
@@ -165,7 +164,7 @@ class SketchedMahalanobisNeighbors(
         distances : ndarray of shape (n_queries, n_samples_fit)
             The estimates.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         parts = self._in_batches(self._distances, self._points(X))
         return np.concatenate(parts)
 
@@ -183,7 +182,7 @@ class SketchedMahalanobisNeighbors(
             One estimate a pair, each within 1 ± `eps` with probability at least
             1 - `delta`.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         return self._pair_distances(i, j)
 
     def sample(self, X, n_samples=1, power=1, random_state=None):
@@ -208,7 +207,7 @@ class SketchedMahalanobisNeighbors(
         indices : ndarray of shape (n_queries, n_samples)
             Positions of the points drawn. Uniform where all distances are zero.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         n_samples = as_count("n_samples", n_samples)
         rng = np.random.default_rng(seed_from(random_state))
         engine = self._engine
@@ -238,7 +237,7 @@ class SketchedMahalanobisNeighbors(
         sums : ndarray of shape (n_queries,)
             The sums.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         engine, n = self._engine, self.n_samples_fit_
         start = as_count("start", start, least=0, most=n)
         if stop is not None:
@@ -266,7 +265,7 @@ class SketchedMahalanobisNeighbors(
             1 for exact distances. Distances that are zero count as exact where their
             estimate is zero.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         return float(1 - np.mean(np.concatenate(self._errors(self._points(X)))))
 
     def audit(self, n_pairs=1000, random_state=None):
@@ -286,7 +285,7 @@ class SketchedMahalanobisNeighbors(
             `outside`, the share of pairs off by more than `eps`; `promised`, the
             probability of that; `p_value`, by Markov's inequality; `passed`.
         """
-        check_is_fitted(self)
+        self._check_fitted()
         n_pairs = as_count("n_pairs", n_pairs)
         rng = np.random.default_rng(seed_from(random_state))
         eps, sketch = self._built["eps"], self._built["sketch"]

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from skmahal import MetricMaintenance
-from skmahal._core import compiled, kernels, points, state, tiles
+from skmahal._core import compiled, images, kernels, points, state, tiles
 from skmahal._core.exact import ExactMaintenance
 from tests.core.data import clusters
 
@@ -17,7 +17,10 @@ class Counter:
     def __init__(self, monkeypatch):
         self.products = self.evaluated = 0
         self._add_product, self._multiply = state.add_product, tiles.multiply
+        self._add_to_columns = images.add_to_columns
         monkeypatch.setattr(state, "add_product", self.add_product)
+        monkeypatch.setattr(images, "add_product", self.add_product)
+        monkeypatch.setattr(images, "add_to_columns", self.add_to_columns)
         monkeypatch.setattr(tiles, "multiply", self.multiply)
         self._squares = kernels.HeldCandidates.squares
         counter = self
@@ -33,6 +36,10 @@ class Counter:
     def add_product(self, C, A, B):
         self.products += C.size * A.shape[1]
         self._add_product(C, A, B)
+
+    def add_to_columns(self, chunks, weights, steps):
+        self.products += len(weights) * steps.size
+        self._add_to_columns(chunks, weights, steps)
 
     def multiply(self, part, out):
         self.products += out.size * part.queries.shape[1]

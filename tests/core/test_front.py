@@ -24,7 +24,7 @@ def counted_cost(X, Q, lead, head):
     limits = np.sort(exact, axis=1)[:, K - 1 : K]
     picks = index._picks(Q, 1)
     bounds = [
-        index._bounds(q[np.newaxis], pick[np.newaxis], K)[0]
+        index._bounds(q[np.newaxis], pick[np.newaxis], K).multiplied()[0]
         for q, pick in zip(Q, picks, strict=True)
     ]
     n, k = X.shape
@@ -78,7 +78,7 @@ def test_who_sets_m_has_decided_for_sketches(monkeypatch):
     asked = []
 
     def search(bounds, *args):
-        asked.append(bounds.shape)
+        asked.append(bounds.multiplied().shape)
         return nearest(bounds, *args)
 
     nearest = kernels.nearest

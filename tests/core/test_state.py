@@ -8,6 +8,7 @@ import pytest
 from scipy import sparse
 
 from skmahal import MetricMaintenance
+from skmahal._core import images
 from skmahal._core import state as state_module
 from skmahal._core.exact import ExactMaintenance
 from skmahal._core.points import DensePoints
@@ -230,11 +231,17 @@ WRITES = {
 STEPS = [
     (state_module, "add_product"),
     (state_module, "row_squares"),
+    (images, "add_product"),
+    (images, "row_squares"),
     (state_module, "grown"),
-    (state_module.Image, "append"),
-    (state_module.Image, "assign"),
-    (state_module.Image, "keep"),
-    (state_module.Image, "move"),
+    (images.Rows, "append"),
+    (images.Columns, "append"),
+    (images.Rows, "assign"),
+    (images.Columns, "assign"),
+    (images.Rows, "keep"),
+    (images.Columns, "keep"),
+    (images.Rows, "move"),
+    (images.Columns, "move"),
     (state_module.Log, "write"),
     (state_module.Log, "publish"),
     (state_module.Log, "append"),

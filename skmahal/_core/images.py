@@ -1,0 +1,158 @@
+"""The points under linear maps, as arrays that follow the metric.
+
+Two layouts. Transformed points are rows, as candidates are read one by one. What every
+point is compared by (leading coordinates, sketches) is held by columns, a chunk of
+points at a time: products with a few queries then run at the speed of the processor,
+and the squared lengths are one column more.
+"""
+
+import numpy as np
+
+from . import compiled
+from .points import grown, owned
+from .tiles import add_product, row_squares
+
+CHUNK = 128
+_ALIGNMENT = 64
+
+
+class Image:
+    """The points under one linear map of the transformed space.
+
+    `map` is (columns × k), or None for the transformed points themselves. `tick` is the
+    time of the log that the image reflects, None where that is unknown. What is written
+    by `append` and `assign` is at the present time; the log says zero for it.
+    """
+
+    def __init__(self, map=None):
+        self.map = map
+        self.tick = None
+        self._buffer = None
+
+    def project(self, rows):
+        """Transformed rows under this map."""
+        return rows if self.map is None else rows @ self.map.T
+
+
+class Rows(Image):
+    """The transformed points, one row each."""
+
+    def view(self, n):
+        """The rows of the first n points."""
+        return self._buffer[:n]
+
+    def load(self, rows):
+        """Take `rows` as those of all points."""
+        self._buffer = np.ascontiguousarray(rows)
+
+    def move(self, W, T):
+        """Follow ``y_i += W T_i``, in place."""
+        self._buffer = owned(self._buffer)
+        add_product(self._buffer[: len(T)], T, W)
+
+    def moved_rows(self, indices, W, T):
+        """Rows as they will be after :meth:`move`, leaving the image as it is."""
+        rows = self._buffer[indices]
+        return rows + T[indices] @ W.T if W.shape[1] else rows
+
+    def append(self, n, rows):
+        """Add rows behind the first n."""
+        self._buffer = grown(self._buffer, n, n + len(rows))
+        self._buffer[n : n + len(rows)] = rows
+
+    def assign(self, indices, rows):
+        """Replace rows."""
+        self._buffer = owned(self._buffer)
+        self._buffer[indices] = rows
+
+    def keep(self, mask):
+        """Keep the points where `mask` is True."""
+        self.load(self._buffer[: len(mask)][mask])
+
+
+class Columns(Image):
+    """The points under a map, (chunks, columns + 1, CHUNK): the last column of a chunk
+    is the squared lengths. Places behind the last point are zero or stale.
+    """
+
+    def blocks(self, n):
+        """The chunks that hold the first n points."""
+        return self._buffer[: -(-n // CHUNK)]
+
+    def view(self, n):
+        """The first n points as rows; a copy."""
+        return self._as_rows(self.blocks(n))[:n]
+
+    def squares(self, n):
+        """Squared length of each of the first n points; a copy."""
+        return self.blocks(n)[:, -1].ravel()[:n]
+
+    def take(self, indices):
+        """Some points as rows; a copy."""
+        return self._buffer[indices // CHUNK, :-1, indices % CHUNK]
+
+    def load(self, rows):
+        """Take `rows` as the images of all points."""
+        n, columns = rows.shape
+        shape = -(-n // CHUNK), columns + 1, CHUNK
+        self._buffer = _aligned_zeros(shape, rows.dtype)
+        whole = n - n % CHUNK
+        for part, blocks in [
+            (slice(0, whole), self._buffer[: n // CHUNK]),
+            (slice(whole, n), self._buffer[n // CHUNK :, :, : n - whole]),
+        ]:
+            if len(blocks):
+                width = blocks.shape[2]
+                blocks[:, :-1] = (
+                    rows[part].reshape(-1, width, columns).transpose(0, 2, 1)
+                )
+                blocks[:, -1] = row_squares(rows[part]).reshape(-1, width)
+
+    def move(self, W, T):
+        """Follow ``y_i += W T_i``, in place."""
+        self._buffer = owned(self._buffer)
+        add_to_columns(self._buffer, self.map @ W, T.T)
+
+    def append(self, n, rows):
+        """Add the images of transformed `rows` behind the first n."""
+        end = n + len(rows)
+        self._buffer = grown(self._buffer, -(-n // CHUNK), -(-end // CHUNK))
+        self._write(np.arange(n, end), rows)
+
+    def assign(self, indices, rows):
+        """Replace points, given transformed `rows`."""
+        self._buffer = owned(self._buffer)
+        self._write(indices, rows)
+
+    def keep(self, mask):
+        """Keep the points where `mask` is True."""
+        self.load(self.view(len(mask))[mask])
+
+    def _write(self, indices, rows):
+        new, at = self.project(rows), (indices // CHUNK, indices % CHUNK)
+        self._buffer[at[0], :-1, at[1]] = new
+        self._buffer[at[0], -1, at[1]] = row_squares(new)
+
+    @staticmethod
+    def _as_rows(blocks):
+        return blocks[:, :-1].transpose(0, 2, 1).reshape(-1, blocks.shape[1] - 1)
+
+
+def add_to_columns(chunks, weights, steps):
+    """Add ``weights @ steps``, (columns, points), and bring the squared lengths up."""
+    if compiled.fast() is not None:
+        compiled.fast().add_to_columns(chunks, weights, steps)
+        return
+    for chunk, start in enumerate(range(0, steps.shape[1], CHUNK)):
+        part = steps[:, start : start + CHUNK]
+        block = chunks[chunk, :, : part.shape[1]]
+        block[:-1] += weights @ part
+        block[-1] = row_squares(block[:-1].T)
+
+
+def _aligned_zeros(shape, dtype):
+    """Zeros that begin at a line of the cache, so that no vector is in two."""
+    size = int(np.prod(shape)) * dtype.itemsize
+    raw = np.zeros(size + _ALIGNMENT, dtype=np.uint8)
+    start = -raw.ctypes.data % _ALIGNMENT
+    return raw[start : start + size].view(dtype).reshape(shape)
