@@ -8,7 +8,7 @@ import numpy as np
 from numba import njit
 
 # Points whose bounds have their minimum taken together.
-_RUN = 64
+_RUN = 32
 
 # Numbers of a candidate between two looks at whether it is too far, and how many
 # candidates are read side by side: one alone waits for memory.
@@ -191,22 +191,39 @@ def _evaluate(query, candidates, points, distances, nearest_points, totals):
         _put(square, i, distances, nearest_points)
 
 
-@njit(cache=True, nogil=True, fastmath=_SUMS)
-def _least(values):
-    least = values[0]
-    for j in range(len(values)):
-        value = values[j]
-        least = value if value < least else least
-    return least
+@njit(cache=True, nogil=True)
+def _in_order(bits, sign, rest):
+    """The bits of a float as a whole number that is ordered as floats are; or back.
+
+    Minima of whole numbers are vectors of them; those of floats are not for this
+    compiler.
+    """
+    return bits ^ ((bits >> sign) & rest)
 
 
 @njit(cache=True, nogil=True)
-def _close(values, count, minima):
-    """Minima of the runs of a chunk of bounds, of which `count` are of points."""
-    for q in range(len(values)):
-        values[q, count:] = np.inf
-        for run in range(minima.shape[1]):
-            minima[q, run] = _least(values[q, run * _RUN : (run + 1) * _RUN])
+def _minima(bounds, sign, rest, minima):
+    """The least of every run of bounds, both as bits."""
+    for run in range(len(minima)):
+        values, least = bounds[run * _RUN : (run + 1) * _RUN], rest
+        for j in range(len(values)):
+            least = min(least, _in_order(values[j], sign, rest))
+        minima[run] = _in_order(least, sign, rest)
+
+
+@njit(cache=True, nogil=True)
+def _close(tile, points, minima):
+    """Minima of a chunk of bounds for every query; no bound where no point is."""
+    tile[:, max(points, 0) :] = np.inf
+    for q in range(len(tile)):
+        if tile.itemsize == 4:
+            sign, rest = np.int32(31), np.int32(0x7FFFFFFF)
+            bits = tile[q].view(np.int32), minima[q].view(np.int32)
+            _minima(bits[0], sign, rest, bits[1])
+        else:
+            sign, rest = np.int64(63), np.int64(0x7FFFFFFFFFFFFFFF)
+            bits = tile[q].view(np.int64), minima[q].view(np.int64)
+            _minima(bits[0], sign, rest, bits[1])
 
 
 @njit(cache=True, nogil=True)
@@ -224,15 +241,14 @@ def _smallest_bounds(segment, q, limit, keys, places):
     """The smallest bounds up to `limit` as a heap; -1 stands for none.
 
     Bounds that are infinite, as overflow leaves them, are not among them. None is above
-    as many minima of runs, the largest of which saves a heap of many numbers most of
-    its exchanges.
+    as many minima, the largest of which saves a heap of many numbers most of its
+    exchanges.
     """
     minima = segment[1][q]
     keys[:] = np.inf
-    places[:] = -1
     for run in range(len(minima)):
         if minima[run] < keys[0]:
-            _replace_largest(keys, places, minima[run], run)
+            _replace_largest(keys, places, minima[run], 0)
     limit = min(limit, keys[0])
     keys[:] = np.inf
     places[:] = -1
@@ -246,16 +262,39 @@ def _smallest_bounds(segment, q, limit, keys, places):
 
 
 @njit(cache=True, nogil=True)
-def _evaluate_first(segment, q, keys, places, query, candidates, goal):
-    """Evaluate the points at some places, and mark their bounds as used."""
-    tile, _, start, _ = segment
-    chunk, count = tile.shape[2], 0
-    waiting, totals = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
+def _use(segment, q, places):
+    """Mark the bounds at some places as used; NaN is not at most anything."""
+    tile = segment[0]
+    width = tile.shape[2]
     for place in places:
-        if place < 0:
+        if place >= 0:
+            tile[place // width, q, place % width] = np.nan
+
+
+@njit(cache=True, nogil=True)
+def _open(segment, q, limit, keys, places):
+    """Write the places of bounds of at most `limit`; how many there are."""
+    minima, count = segment[1][q], 0
+    for run in range(len(minima)):
+        if minima[run] > limit:
             continue
-        tile[place // chunk, q, place % chunk] = np.nan
-        waiting[count] = start + place
+        bounds = _run_of(segment, q, run)
+        for j in range(len(bounds)):
+            # Written in any case and kept where it counts: no branch to be mistaken in.
+            keys[count] = bounds[j]
+            places[count] = run * _RUN + j
+            count += bounds[j] <= limit
+    return count
+
+
+@njit(cache=True, nogil=True)
+def _evaluate_all(keys, places, start, size, query, candidates, goal, room):
+    """Evaluate the points at some places whose bounds do not exclude them by then."""
+    distances, (waiting, totals), count = goal[0], room, 0
+    for at in range(len(places)):
+        if places[at] < 0 or keys[at] > distances[0] - size:
+            continue
+        waiting[count] = start + places[at]
         count += 1
         if count == _ABREAST:
             _evaluate(query, candidates, waiting, *goal, totals)
@@ -264,63 +303,40 @@ def _evaluate_first(segment, q, keys, places, query, candidates, goal):
 
 
 @njit(cache=True, nogil=True)
-def _count_open(segment, q, keys, places, limit):
-    """How many bounds are at most `limit`, those that are used among them."""
-    minima, count = segment[1][q], 0
-    for at in range(len(places)):
-        count += places[at] >= 0 and keys[at] <= limit
-    for run in range(len(minima)):
-        if minima[run] <= limit:
-            bounds = _run_of(segment, q, run)
-            for j in range(len(bounds)):
-                count += bounds[j] <= limit
-    return count
-
-
-@njit(cache=True, nogil=True)
-def _evaluate_open(segment, q, size, query, candidates, goal):
-    """Evaluate every point whose bound is at most the K-th distance so far."""
-    minima, start, distances = segment[1][q], segment[2], goal[0]
-    waiting, totals = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
-    limit, count = distances[0] - size, 0
-    for run in range(len(minima)):
-        if minima[run] > limit:
-            continue
-        bounds = _run_of(segment, q, run)
-        for j in range(len(bounds)):
-            # A bound that is used is NaN, and so not at most anything.
-            if not bounds[j] <= limit:
-                continue
-            waiting[count] = start + run * _RUN + j
-            count += 1
-            if count == _ABREAST:
-                _evaluate(query, candidates, waiting, *goal, totals)
-                limit, count = distances[0] - size, 0
-    _evaluate(query, candidates, waiting[:count], *goal, totals)
-
-
-@njit(cache=True, nogil=True)
 def _search(segment, sizes, queries, candidates, ahead, left, found, undecided):
     """Evaluate what the bounds on a segment of the points leave open, best first.
 
     A segment is a tile of bounds (chunks, queries, points of a chunk), the minima of
-    its runs (queries, runs), the first point and the number of points. A bound is a
-    number of the tile, which is used up, and the size of the query. `left` is how many
-    points may still be open; where there are more the query is undecided.
+    its runs (queries, runs), the first point and the number of points. To a bound comes
+    the size of the query. Bounds are used up. `left` is how many points may still be
+    open; where there are more the query is undecided.
     """
+    tile, _, start, points = segment
     indices, squares = found
-    keys = np.empty(ahead, dtype=segment[0].dtype)
-    places = np.empty(ahead, dtype=np.intp)
+    best = np.empty(ahead, dtype=tile.dtype), np.empty(ahead, dtype=np.intp)
+    rest = np.empty(points + 1, dtype=tile.dtype), np.empty(points + 1, dtype=np.intp)
+    room = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
     for q in range(len(queries)):
         if undecided[q]:
             continue
-        query, size, goal = queries[q], sizes[q], (squares[q], indices[q])
-        _smallest_bounds(segment, q, goal[0][0] - size, keys, places)
-        _evaluate_first(segment, q, keys, places, query, candidates, goal)
-        left[q] -= _count_open(segment, q, keys, places, goal[0][0] - size)
+        goal, size = (squares[q], indices[q]), sizes[q]
+        asked = start, size, queries[q], candidates, goal, room
+        _smallest_bounds(segment, q, goal[0][0] - size, *best)
+        _evaluate_all(*best, *asked)
+        _use(segment, q, best[1])
+        limit = goal[0][0] - size
+        count = _open(segment, q, limit, *rest)
+        left[q] -= count + np.sum((best[1] >= 0) & (best[0] <= limit))
         undecided[q] = left[q] < 0
         if not undecided[q]:
-            _evaluate_open(segment, q, size, query, candidates, goal)
+            _evaluate_all(rest[0][:count], rest[1][:count], *asked)
+
+
+@njit(cache=True, nogil=True)
+def _tile(chunks, queries, width, dtype):
+    """Room for bounds, and for the minima of their runs."""
+    tile = np.empty((chunks, queries, width), dtype=dtype)
+    return tile, np.empty((queries, chunks * (width // _RUN)), dtype=dtype)
 
 
 @njit(cache=True, nogil=True)
@@ -349,22 +365,21 @@ def nearest_by_columns(
     """
     (leads, lead_factors), (chunks, factors) = lead, front
     width, count = chunks.shape[2], len(factors)
-    runs, at_once = width // _RUN, min(at_once, len(chunks))
-    tile = np.empty((at_once, count, width), dtype=chunks.dtype)
+    tile, minima = _tile(min(at_once, len(chunks)), count, width, chunks.dtype)
     more = np.empty((count, width), dtype=chunks.dtype)
-    minima = np.empty((count, at_once * runs), dtype=chunks.dtype)
+    runs = width // _RUN
     left = np.full(count, most)
     _begin(found, n)
-    for first in range(0, len(chunks), at_once):
-        used = min(at_once, len(chunks) - first)
+    for first in range(0, len(chunks), len(tile)):
+        used = min(len(tile), len(chunks) - first)
         start = first * width
         for at in range(used):
             np.dot(factors, chunks[first + at], tile[at])
             if len(leads):
                 np.dot(lead_factors, leads[first + at], more)
                 tile[at] += more
-            points = n - start - at * width
-            _close(tile[at], points, minima[:, at * runs : (at + 1) * runs])
+            here = minima[:, at * runs : (at + 1) * runs]
+            _close(tile[at], n - start - at * width, here)
         segment = tile, minima[:, : used * runs], start, min(n - start, used * width)
         _search(segment, sizes, queries, candidates, ahead, left, found, undecided)
     _finish(found)
@@ -383,16 +398,13 @@ def nearest_by_rows(
     points, squares, factors, sizes, queries, candidates, ahead, at_once, found
 ):
     """The same from whole rows: ``factors · row``, the squares given and `sizes`."""
-    n, count = len(points), len(factors)
-    runs, width = _ROWS_AT_ONCE // _RUN, _ROWS_AT_ONCE
-    chunks = (n + width - 1) // width
-    at_once = min(at_once, chunks)
-    tile = np.empty((at_once, count, width), dtype=points.dtype)
-    minima = np.empty((count, at_once * runs), dtype=points.dtype)
+    n, count, width = len(points), len(factors), _ROWS_AT_ONCE
+    runs, chunks = width // _RUN, (n + width - 1) // width
+    tile, minima = _tile(min(at_once, chunks), count, width, points.dtype)
     left, undecided = np.full(count, n), np.zeros(count, dtype=np.bool_)
     _begin(found, n)
-    for first in range(0, chunks, at_once):
-        used = min(at_once, chunks - first)
+    for first in range(0, chunks, len(tile)):
+        used = min(len(tile), chunks - first)
         for at in range(used):
             start = (first + at) * width
             rows = points[start : start + width]
@@ -412,9 +424,8 @@ def nearest_by_rows(
 def nearest(bounds, queries, candidates, ahead, most, found, undecided):
     """The same from a tile of bounds, (queries, points)."""
     count, n = bounds.shape
-    runs = (n + _RUN - 1) // _RUN
-    tile = np.empty((1, count, runs * _RUN), dtype=bounds.dtype)
-    minima = np.empty((count, runs), dtype=bounds.dtype)
+    width = (n + _RUN - 1) // _RUN * _RUN
+    tile, minima = _tile(1, count, width, bounds.dtype)
     tile[0, :, :n] = bounds
     _close(tile[0], n, minima)
     left, sizes = np.full(count, most), np.zeros(count)

@@ -255,9 +255,7 @@ class ExactMaintenance:
         O(kd + nk) each, on up to `jobs` threads.
         """
         Q, _ = self._queries(Q)
-        found = Found(len(Q), as_count("K", K, most=self.n))
-        self._find_exactly(Q, np.arange(len(Q)), found, jobs)
-        return self._settled(Q, found)
+        return self._exact_kneighbors(Q, as_count("K", K, most=self.n), jobs)
 
     @reads
     def radius_neighbors(self, Q, radius):
@@ -275,8 +273,10 @@ class ExactMaintenance:
             for row, within in enumerate(bounds):
                 near = np.flatnonzero(within)
                 squares = self._squares_to(Q[tile], u, row, near)
-                query = np.full(len(near), tile.start + row)
-                found = self._roots.of_found(Q, squares, query, near)
+                query = Q[tile.start + row][np.newaxis]
+                (found,) = self._roots.of_found(
+                    query, squares[np.newaxis], near[np.newaxis]
+                )
                 distances.append(found[found <= radius])
                 indices.append(near[found <= radius])
         return distances, indices
@@ -457,13 +457,19 @@ class ExactMaintenance:
         """Exact squared distances of one of the queries to the given points."""
         return self._state.searched(Q, u, lambda points: points.squares(row, indices))
 
+    def _exact_kneighbors(self, Q, K, jobs):
+        found = Found(len(Q), K)
+        self._find_exactly(Q, np.arange(len(Q)), found, jobs)
+        return self._settled(Q, found)
+
     def _find_exactly(self, Q, positions, found, jobs):
         """Fill in the neighbours of the queries at `positions`, by brute force."""
 
         def find(tile):
             here = positions[tile]
-            u = self._state.transform_queries(Q[here])
-            self._search(Q[here], u, self._exact_expansion(u), self.n, here, found)
+            mine = Q[here]
+            u = self._state.transform_queries(mine)
+            self._search(mine, u, self._exact_expansion(u), self.n, here, found)
 
         step = self._tile_rows(max(self.n, self.k))
         run(find, even_slices(len(positions), step, jobs), jobs)
@@ -480,10 +486,7 @@ class ExactMaintenance:
 
     def _settled(self, Q, found):
         """Distances and indices, with distances near zero computed from the truth."""
-        queries = np.repeat(np.arange(len(Q)), found.K)
-        roots = self._roots.of_found(
-            Q, found.squares.ravel(), queries, found.indices.ravel()
-        ).reshape(found.squares.shape)
+        roots = self._roots.of_found(Q, found.squares, found.indices)
         if (roots[:, 1:] > roots[:, :-1]).all():
             return roots, found.indices
         order = np.lexsort((found.indices, roots))
@@ -500,7 +503,10 @@ class Found:
         self.squares = np.empty((n_queries, K))
 
     def put(self, positions, indices, squares):
-        self.indices[positions], self.squares[positions] = indices, squares
+        if len(self.indices) == 1:
+            self.indices, self.squares = indices, squares
+        else:
+            self.indices[positions], self.squares[positions] = indices, squares
 
 
 def _as_points(name, X, dtype=None):

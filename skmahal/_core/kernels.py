@@ -21,7 +21,7 @@ _GATHERED_BYTES = 1 << 20
 
 # Bounds are written by a product and read again by the search, and should stay in the
 # cache that cores share meanwhile.
-_TILE_NUMBERS = 1 << 21
+_TILE_NUMBERS = 1 << 22
 
 
 class HeldCandidates:

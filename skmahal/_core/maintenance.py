@@ -237,20 +237,22 @@ class MetricMaintenance(ExactMaintenance):
         Q, _ = self._queries(Q)
         if candidates is not None:
             candidates = as_count("candidates", candidates, least=K, most=self.n)
-        elif not self.looks_at_sketches:
-            return super().kneighbors(Q, K, jobs)
-        found = Found(len(Q), as_count("K", K, most=self.n))
+        K = as_count("K", K, most=self.n)
+        if candidates is None and not self.looks_at_sketches:
+            return self._exact_kneighbors(Q, K, jobs)
+        found = Found(len(Q), K)
         R, _ = self._certificate(K)
         bank = self.bank if R == 1 and candidates is None else 1
         picks = self._picks(Q, R, bank, jobs)
         share = _DENSE_SHARE if len(Q) > _FEW else _DENSE_SHARE_OF_FEW
 
         def find(here):
-            u = self._state.transform_queries(Q[here])
+            mine = Q[here]
+            u = self._state.transform_queries(mine)
             if candidates is not None:
-                return self._find_budgeted(Q, u, picks, candidates, here, found)
+                return self._find_budgeted(mine, u, picks, candidates, here, found)
             bounds = self._bounds(u, picks[here], K)
-            return self._search(Q[here], u, bounds, self.n // share, here, found)
+            return self._search(mine, u, bounds, self.n // share, here, found)
 
         left = np.concatenate(run(find, self._groups(picks, jobs), jobs))
         if left.size:
@@ -393,11 +395,13 @@ class MetricMaintenance(ExactMaintenance):
         most = min(self._tile_rows(max(self.n, self.k)), -(-count // jobs))
         order = np.argsort(picks[:, 0], kind="stable")
         starts = np.flatnonzero(np.diff(picks[order, 0])) + 1
-        return [
+        groups = [
             group[tile]
             for group in np.split(order, starts)
             for tile in slices(len(group), most)
         ]
+        # The largest first, so that no thread is left with one at the end.
+        return sorted(groups, key=len, reverse=True)
 
     def _certificate(self, misses, k=None):
         """R, and the relative error that the median of R sketches rarely exceeds."""
@@ -466,7 +470,7 @@ class MetricMaintenance(ExactMaintenance):
         indices = np.empty((len(u), found.K), dtype=np.intp)
         squares = np.empty((len(u), found.K))
         self._state.searched(
-            Q[here],
+            Q,
             u,
             lambda points: kernels.budgeted(estimates, points, count, indices, squares),
         )

@@ -29,13 +29,14 @@ class Roots:
             roots[near] = self._from_truth(Q, queries, points)
         return roots
 
-    def of_found(self, Q, squares, queries, points):
-        """Of single pairs of a query and a point."""
+    def of_found(self, Q, squares, points):
+        """Of some points for each query, (queries, points of each)."""
         state = self._state
         roots = np.sqrt(squares).astype(state.dtype)
-        norms = state.current_norms()[points]
-        near = np.flatnonzero(squares <= self._indistinct(norms))
-        roots[near] = self._from_truth(Q, queries[near], points[near])
+        near = squares <= self._indistinct(state.current_norms()[points])
+        if near.any():
+            queries, places = np.nonzero(near)
+            roots[near] = self._from_truth(Q, queries, points[queries, places])
         return roots
 
     def of_pairs(self, squares, i, j):

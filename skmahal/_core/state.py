@@ -196,7 +196,7 @@ class State:
         """The same for queries, whose squared distances must not overflow."""
         with np.errstate(over="ignore", invalid="ignore"):
             u = self.transform(Q)
-            fits = row_squares(u).max() < np.finfo(self.dtype).max / 16
+            fits = np.einsum("ij,ij->i", u, u).max() < np.finfo(self.dtype).max / 16
         if not fits:
             raise ValueError(f"Queries are too large for distances in {self.dtype}.")
         return u

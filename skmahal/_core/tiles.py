@@ -111,10 +111,10 @@ class Expansion(NamedTuple):
 
     def sizes(self):
         """What the bounds of every query have in common, (queries,)."""
-        return sum(
-            (1 - self.slack) * part.weight * row_squares(part.queries)
-            for part in self.parts
-        )
+        sizes = 0.0
+        for part in self.parts:
+            sizes = sizes + part.weight * row_squares(part.queries)
+        return (1 - self.slack) * sizes
 
 
 def squared_distances(parts):
