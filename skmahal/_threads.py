@@ -4,7 +4,7 @@ from contextlib import contextmanager
 from functools import lru_cache
 from threading import Lock
 
-from joblib import effective_n_jobs
+from joblib import cpu_count, effective_n_jobs
 from threadpoolctl import ThreadpoolController
 
 
@@ -12,6 +12,12 @@ from threadpoolctl import ThreadpoolController
 def _blas():
     """The BLAS libraries of this process; finding them takes milliseconds."""
     return ThreadpoolController().select(user_api="blas")
+
+
+@lru_cache(maxsize=1)
+def _cores():
+    """Cores for this process; joblib reads files of the system to tell."""
+    return cpu_count()
 
 
 def thread_count(n_jobs):
@@ -26,6 +32,8 @@ def thread_count(n_jobs):
     2
     """
     if n_jobs is not None:
+        if n_jobs < 0:
+            n_jobs = max(1, _cores() + 1 + n_jobs)
         return effective_n_jobs(n_jobs)
     allowed = [library.num_threads for library in _blas().lib_controllers]
     return max(effective_n_jobs(None), *allowed, 1)

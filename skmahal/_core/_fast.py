@@ -94,27 +94,32 @@ def dots(rows, columns, out):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _gap(query, row):
-    """``‖query - row‖²``, summed in float64."""
+def _gap(query, rows, i, start, stop):
+    """``‖query - rows[i]‖²`` over some columns, summed in float64.
+
+    Unsigned numbers as indices: those that may be negative would keep the loop scalar.
+    """
     total = 0.0
-    for j in range(len(query)):
-        gap = np.float64(query[j] - row[j])
+    for j in range(np.uint64(start), np.uint64(stop)):
+        gap = np.float64(query[j] - rows[i, j])
         total += gap * gap
     return total
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _gaps(query, a, b, c, d, totals):
-    """The same for four rows, added to their totals."""
+def _gaps(query, rows, points, start, stop, totals):
+    """The same for four points, added to their totals."""
+    a, b = np.uint64(points[0]), np.uint64(points[1])
+    c, d = np.uint64(points[2]), np.uint64(points[3])
     to_a, to_b, to_c, to_d = 0.0, 0.0, 0.0, 0.0
-    for j in range(len(query)):
-        gap = np.float64(query[j] - a[j])
+    for j in range(np.uint64(start), np.uint64(stop)):
+        gap = np.float64(query[j] - rows[a, j])
         to_a += gap * gap
-        gap = np.float64(query[j] - b[j])
+        gap = np.float64(query[j] - rows[b, j])
         to_b += gap * gap
-        gap = np.float64(query[j] - c[j])
+        gap = np.float64(query[j] - rows[c, j])
         to_c += gap * gap
-        gap = np.float64(query[j] - d[j])
+        gap = np.float64(query[j] - rows[d, j])
         to_d += gap * gap
     totals[0] += to_a
     totals[1] += to_b
@@ -123,12 +128,12 @@ def _gaps(query, a, b, c, d, totals):
 
 
 @njit(cache=True, nogil=True)
-def _square(query, row, limit):
-    """``‖query - row‖²`` in float64, or a part of it that is above `limit` already."""
+def _square(query, rows, i, limit):
+    """``‖query - rows[i]‖²``, or a part of it that is above `limit` already."""
     total = 0.0
     for start in range(0, len(query), _BLOCK):
-        stop = start + _BLOCK
-        total += _gap(query[start:stop], row[start:stop])
+        stop = min(start + _BLOCK, len(query))
+        total += _gap(query, rows, np.uint64(i), start, stop)
         if total > limit:
             break
     return total
@@ -137,11 +142,10 @@ def _square(query, row, limit):
 @njit(cache=True, nogil=True)
 def _squares_abreast(query, rows, points, limit, totals):
     """The same for as many points as are read side by side."""
-    a, b, c, d = rows[points[0]], rows[points[1]], rows[points[2]], rows[points[3]]
     totals[:] = 0
     for start in range(0, len(query), _BLOCK):
-        here = slice(start, start + _BLOCK)
-        _gaps(query[here], a[here], b[here], c[here], d[here], totals)
+        stop = min(start + _BLOCK, len(query))
+        _gaps(query, rows, points, start, stop, totals)
         if min(min(totals[0], totals[1]), min(totals[2], totals[3])) > limit:
             break
 
@@ -152,19 +156,36 @@ def _less_step(gap, step, weight):
         gap[j] -= step * weight[j]
 
 
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _length(gap):
+    total = 0.0
+    for j in range(len(gap)):
+        total += np.float64(gap[j]) * np.float64(gap[j])
+    return total
+
+
 @njit(cache=True, nogil=True)
-def _moved_square(query, row, weights, steps, i, limit):
-    """As :func:`_square` for ``row + Σ steps[p, i] weights[p]``."""
+def _moved_square(query, rows, weights, steps, i, limit):
+    """As :func:`_square` for ``rows[i] + Σ steps[p, i] weights[p]``."""
     total = 0.0
     for start in range(0, len(query), _BLOCK):
-        stop = start + _BLOCK
-        gap = query[start:stop] - row[start:stop]
+        here = slice(start, start + _BLOCK)
+        gap = query[here] - rows[i, here]
         for p in range(len(weights)):
-            _less_step(gap, steps[p, i], weights[p, start:stop])
-        total += _gap(gap, np.zeros_like(gap))
+            _less_step(gap, steps[p, i], weights[p, here])
+        total += _length(gap)
         if total > limit:
             break
     return total
+
+
+@njit(cache=True, nogil=True)
+def _exact(query, candidates, i, limit):
+    """The exact squared distance of a candidate, as far as it is within `limit`."""
+    rows, weights, steps = candidates
+    if len(weights):
+        return _moved_square(query, rows, weights, steps, i, limit)
+    return _square(query, rows, i, limit)
 
 
 @njit(cache=True, nogil=True)
@@ -177,17 +198,14 @@ def _put(square, i, distances, nearest_points):
 @njit(cache=True, nogil=True)
 def _evaluate(query, candidates, points, distances, nearest_points, totals):
     """Put some points, at most as many as are read abreast, among the nearest."""
-    rows, weights, steps = candidates
+    rows, weights, _ = candidates
     if len(points) == _ABREAST and not len(weights):
         _squares_abreast(query, rows, points, distances[0], totals)
         for place in range(_ABREAST):
             _put(totals[place], points[place], distances, nearest_points)
         return
     for i in points:
-        if len(weights):
-            square = _moved_square(query, rows[i], weights, steps, i, distances[0])
-        else:
-            square = _square(query, rows[i], distances[0])
+        square = _exact(query, candidates, i, distances[0])
         _put(square, i, distances, nearest_points)
 
 
@@ -421,6 +439,18 @@ def nearest_by_rows(
 
 
 @njit(cache=True, nogil=True)
+def nearest_by_reading(queries, candidates, found):
+    """The same with no bounds: every point is evaluated, in the order of memory."""
+    indices, squares = found
+    _begin(found, len(candidates[0]))
+    for q in range(len(queries)):
+        for i in range(len(candidates[0])):
+            square = _exact(queries[q], candidates, i, squares[q, 0])
+            _put(square, i, squares[q], indices[q])
+    _finish(found)
+
+
+@njit(cache=True, nogil=True)
 def nearest(bounds, queries, candidates, ahead, most, found, undecided):
     """The same from a tile of bounds, (queries, points)."""
     count, n = bounds.shape
@@ -466,13 +496,10 @@ def add_to_columns(chunks, weights, steps):
 
 
 @njit(cache=True, nogil=True)
-def squares_to(query, rows, weights, steps, indices, squares):
+def squares_to(query, candidates, indices, squares):
     """Exact squared distances of one query to the given points."""
     for place, i in enumerate(indices):
-        if len(weights):
-            squares[place] = _moved_square(query, rows[i], weights, steps, i, np.inf)
-        else:
-            squares[place] = _square(query, rows[i], np.inf)
+        squares[place] = _exact(query, candidates, i, np.inf)
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)

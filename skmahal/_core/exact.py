@@ -3,7 +3,7 @@
 import numpy as np
 from scipy import sparse
 
-from . import kernels
+from . import compiled, kernels
 from .checks import as_count, as_indices, as_matrix, check_finite
 from .gate import changes, reads, writes
 from .metric import (
@@ -23,6 +23,9 @@ from .workers import even_slices, run, slices
 # in cache meanwhile.
 TILE_BYTES = 1 << 24
 _MOST_TILE = 256
+
+# Rows from this length on are read for one query, rather than multiplied by it.
+_WIDE = 128
 
 
 class ExactMaintenance:
@@ -414,9 +417,8 @@ class ExactMaintenance:
     def _exact_bounds(self, u):
         return self._over_rows(u, lower_bounds, self._slack)
 
-    def _exact_expansion(self, u):
+    def _exact_expansion(self, u, held):
         """The same, still to be multiplied where rows are held."""
-        held = self._state.held_rows()
         if held is None:
             return self._exact_bounds(u)
         norms = self._state.current_norms().astype(self.dtype)
@@ -464,12 +466,17 @@ class ExactMaintenance:
 
     def _find_exactly(self, Q, positions, found, jobs):
         """Fill in the neighbours of the queries at `positions`, by brute force."""
+        alone = len(positions) == 1 and self.k >= _WIDE and compiled.fast() is not None
 
         def find(tile):
             here = positions[tile]
             mine = Q[here]
             u = self._state.transform_queries(mine)
-            self._search(mine, u, self._exact_expansion(u), self.n, here, found)
+            held = self._state.held_rows()
+            bounds = None
+            if held is None or not alone:
+                bounds = self._exact_expansion(u, held)
+            self._search(mine, u, bounds, self.n, here, found)
 
         step = self._tile_rows(max(self.n, self.k))
         run(find, even_slices(len(positions), step, jobs), jobs)

@@ -21,9 +21,12 @@ _BANKS = (1, 2, 3, 5, 10, 20, 50)
 # Costs in units of one column of one point in a matrix product, as measured with
 # numba, OpenBLAS and AVX2: writing and reading a bound, starting on a candidate, and
 # reading one number of it from memory.
-_BOUND = 10
-_CANDIDATE = 2000
-_NUMBER = 14
+_BOUND = 25
+_CANDIDATE = 5000
+_NUMBER = 8
+
+# Brute force for the few queries of a batch that are left takes longer a query.
+_LEFT = 2
 
 # What is not in the model, as the choice of a sketch for every query, also takes time.
 _TRUST = 0.75
@@ -58,6 +61,20 @@ def cost(n, k, columns, candidates):
 def exact_cost(n, k):
     """Cost of a query that compares all k columns of every point."""
     return n * (k + _BOUND)
+
+
+def most_open(n, k, alone):
+    """Points up to which evaluating those costs less than brute force.
+
+    A query that is alone reads all points from memory for itself.
+
+    Examples
+    --------
+    >>> most_open(10_000, 500, alone=False), most_open(10_000, 500, alone=True)
+    (1166, 4444)
+    """
+    per_point = _NUMBER * k if alone else _LEFT * (k + _BOUND)
+    return int(n * per_point / (_CANDIDATE + _NUMBER * k))
 
 
 def choose(rows, coordinates, n, K, heads, leads, votes, rng):

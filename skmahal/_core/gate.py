@@ -30,14 +30,13 @@ class Gate:
         self._writer = None
         self._waiting = 0
         self._inside = threading.local()
-        self._reading = _Reading(self)
 
     def __reduce__(self):
         return Gate, ()
 
     def reading(self):
         """Context in which nothing changes."""
-        return self._reading
+        return _Reading(self)
 
     @contextmanager
     def changing(self):

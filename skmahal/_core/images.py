@@ -10,7 +10,7 @@ import numpy as np
 
 from . import compiled
 from .points import grown, owned
-from .tiles import add_product, row_squares
+from .tiles import ALL_COLUMNS, add_product, row_squares
 
 CHUNK = 128
 _ALIGNMENT = 64
@@ -83,13 +83,9 @@ class Columns(Image):
         """The first n points as rows; a copy."""
         return self._as_rows(self.blocks(n))[:n]
 
-    def squares(self, n):
-        """Squared length of each of the first n points; a copy."""
-        return self.blocks(n)[:, -1].ravel()[:n]
-
-    def take(self, indices):
+    def take(self, indices, columns=ALL_COLUMNS):
         """Some points as rows; a copy."""
-        return self._buffer[indices // CHUNK, :-1, indices % CHUNK]
+        return self._buffer[indices // CHUNK, columns, indices % CHUNK]
 
     def load(self, rows):
         """Take `rows` as the images of all points."""

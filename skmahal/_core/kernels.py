@@ -33,12 +33,15 @@ class HeldCandidates:
         self.weights = weights
         self.steps = steps
 
+    @property
+    def _held(self):
+        return self.rows, self.weights, self.steps
+
     def squares(self, q, indices):
         """Exact squared distances from query `q` to the given points."""
         squares = np.empty(len(indices))
         if compiled.fast() is not None:
-            held = self.rows, self.weights, self.steps
-            compiled.fast().squares_to(self.queries[q], *held, indices, squares)
+            compiled.fast().squares_to(self.queries[q], self._held, indices, squares)
             return squares
         step = max(1, _GATHERED_BYTES // (self.rows.itemsize * self.rows.shape[1]))
         for start in range(0, len(indices), step):
@@ -54,9 +57,11 @@ class HeldCandidates:
         count, K = indices.shape
         undecided = np.zeros(count, dtype=bool)
         ahead = looked_at_first(K, len(self.rows))
-        asked = self.queries, (self.rows, self.weights, self.steps), ahead
-        found = indices, squares
+        asked, found = (self.queries, self._held, ahead), (indices, squares)
         loops = compiled.fast()
+        if bounds is None:
+            loops.nearest_by_reading(self.queries, self._held, found)
+            return undecided
         if not isinstance(bounds, Expansion):
             loops.nearest(bounds, *asked, most, found, undecided)
             return undecided

@@ -10,6 +10,7 @@ from .exact import ExactMaintenance, Found, shaped
 from .gate import changes, reads, writes
 from .images import Columns
 from .tiles import (
+    ALL_COLUMNS,
     ColumnPart,
     Expansion,
     lower_bounds,
@@ -19,20 +20,17 @@ from .tiles import (
 )
 from .workers import run, slices
 
-# Brute force beats the evaluation of more points than this share: by little where
-# memory is read for one query, by much where a tile of them shares what is read.
-_DENSE_SHARE = 8
-_DENSE_SHARE_OF_FEW = 2
+# Queries that share little of what brute force reads.
 _FEW = 8
 
 _ROWS_ARE_ALIKE = ("gaussian", "rademacher")
 
 
-class Sketch(NamedTuple):
-    """One sketch in two pieces: neighbour queries look at the head alone."""
+class Piece(NamedTuple):
+    """Some rows of a sketch, as columns of an image."""
 
-    head: Columns
-    tail: Columns
+    image: Columns
+    columns: slice = ALL_COLUMNS
 
 
 class MetricMaintenance(ExactMaintenance):
@@ -146,7 +144,7 @@ class MetricMaintenance(ExactMaintenance):
     @property
     def head(self):
         """Rows of a sketch that a neighbour query looks at."""
-        return len(self._sketches[0].head.map)
+        return min(self.m, self._front.head)
 
     @property
     def bank(self):
@@ -244,7 +242,7 @@ class MetricMaintenance(ExactMaintenance):
         R, _ = self._certificate(K)
         bank = self.bank if R == 1 and candidates is None else 1
         picks = self._picks(Q, R, bank, jobs)
-        share = _DENSE_SHARE if len(Q) > _FEW else _DENSE_SHARE_OF_FEW
+        most = front.most_open(self.n, self.k, alone=len(Q) <= _FEW)
 
         def find(here):
             mine = Q[here]
@@ -252,7 +250,7 @@ class MetricMaintenance(ExactMaintenance):
             if candidates is not None:
                 return self._find_budgeted(mine, u, picks, candidates, here, found)
             bounds = self._bounds(u, picks[here], K)
-            return self._search(mine, u, bounds, self.n // share, here, found)
+            return self._search(mine, u, bounds, most, here, found)
 
         left = np.concatenate(run(find, self._groups(picks, jobs), jobs))
         if left.size:
@@ -262,15 +260,15 @@ class MetricMaintenance(ExactMaintenance):
     @reads
     def prepare(self, jobs=1):
         """Build what neighbour queries use. O(nk(d + lead + L head))."""
-        drawn = self._front, self._lead, self._sketches
+        drawn = self._front, self._lead, self._fronts, self._sketches
         self._state.prepare([self._state.rows, *self._looked_at(*drawn)], jobs)
 
-    def _looked_at(self, chosen, lead, sketches):
+    def _looked_at(self, chosen, lead, fronts, sketches):
         """The images among these that neighbour queries use."""
         if self._plans_m and not chosen.pays:
             return []
         used = [lead] if len(lead.map) else []
-        return used + [sketch.head for sketch in sketches]
+        return used + fronts
 
     @property
     def _width(self):
@@ -314,23 +312,29 @@ class MetricMaintenance(ExactMaintenance):
         return min(m, 1 << (self.k - 1).bit_length()) if self.sketch == "srht" else m
 
     def _drawn_for(self, metric, seeds):
-        """What neighbour queries look at, leading directions and sketches.
+        """What neighbour queries look at, leading directions, fronts and sketches.
 
-        The same for the same metric, points and seeds.
+        A front is an image that serves a neighbour query: the first rows of a sketch,
+        or all rows of several. A sketch is pieces of images. All is the same for the
+        same metric, points and seeds.
         """
         rngs = [np.random.default_rng(seed) for seed in seeds]
         chosen, P = self._planned(metric, rngs[0])
         maps = [self._residual_map(P, metric.k, rng) for rng in rngs[1:]]
         lead = Columns(np.ascontiguousarray(P.T))
-        pieces = [(part[: chosen.head], part[chosen.head :]) for part in maps]
-        return chosen, lead, [Sketch(*map(Columns, pair)) for pair in pieces]
+        bank = chosen.head // self.m
+        arranged = _in_banks(maps, bank) if bank > 1 else _split(maps, chosen.head)
+        return chosen, lead, *arranged
 
-    def _install(self, chosen, lead, sketches):
-        pieces = [piece for sketch in sketches for piece in sketch if len(piece.map)]
-        pieces += [lead] if len(lead.map) else []
+    def _install(self, chosen, lead, fronts, sketches):
+        images = {
+            id(piece.image): piece.image for pieces in sketches for piece in pieces
+        }
+        used = [lead] if len(lead.map) else []
         with self._state.gate.writing():
-            self._front, self._lead, self._sketches = chosen, lead, sketches
-            self._state.images = [self._state.rows, *pieces]
+            self._front, self._lead = chosen, lead
+            self._fronts, self._sketches = fronts, sketches
+            self._state.images = [self._state.rows, *used, *images.values()]
 
     def _planned(self, metric, rng):
         """The :class:`~.front.Front` for a sample under `metric`, and P, k × lead."""
@@ -415,34 +419,32 @@ class MetricMaintenance(ExactMaintenance):
             eps = plan.upper_accuracy(m, R, self.delta / misses, self.sketch)
         return self.m / m / (1 + eps) ** 2
 
-    def _part(self, image, u, weight=1.0):
-        """Queries and points under one image, as of now."""
+    def _part(self, image, u, weight=1.0, columns=ALL_COLUMNS):
+        """Queries and points under some rows of an image's map, as of now."""
+        rows = image.map if columns == ALL_COLUMNS else image.map[columns]
         chunks = self._state.current(image).blocks(self.n)
-        return ColumnPart(image.project(u), chunks, self.n, weight)
+        return ColumnPart(u @ rows.T, chunks, self.n, weight, columns)
 
     def _parts(self, which, u, weight=1.0):
         """The same under a whole sketch."""
-        pieces = [piece for piece in self._sketches[which] if len(piece.map)]
-        return [self._part(piece, u, weight) for piece in pieces]
+        pieces = self._sketches[which]
+        return [self._part(image, u, weight, columns) for image, columns in pieces]
 
     def _leading_parts(self, u):
         return [self._part(self._lead, u)] if self.lead else []
 
     def _bounds(self, u, picks, K):
-        """Lower bounds for neighbour queries, (queries, n).
+        """Lower bounds for neighbour queries, multiplied for several votes.
 
-        With one vote, all of them look at the same sketches.
+        With one vote, all of them look at the same front.
         """
-        R, bank = picks.shape[1], self.bank
+        R = picks.shape[1]
         if R > 1:
             weight = self._weight(K, R, self.m)
             return self._over_votes(u, picks, lower_bounds, weight, self._slack)
         weight = self._weight(K, R, self._front.head)
-        first = bank * picks[0, 0]
-        heads = [sketch.head for sketch in self._sketches[first : first + bank]]
-        parts = [self._part(head, u, weight) for head in heads]
-        bounds = Expansion(self._leading_parts(u) + parts, self._slack)
-        return bounds if bank == 1 else bounds.multiplied()
+        front = self._part(self._fronts[picks[0, 0]], u, weight)
+        return Expansion([*self._leading_parts(u), front], self._slack)
 
     def _radius_bounds(self, Q, u):
         R, _ = self._certificate(self.n)
@@ -484,11 +486,28 @@ class MetricMaintenance(ExactMaintenance):
         for which in np.unique(picks):
             pairs, slots = np.nonzero(picks == which)
             for piece in self._sketches[which]:
-                if len(piece.map):
-                    votes[slots, pairs] += self._gaps(piece, i[pairs], j[pairs])
+                votes[slots, pairs] += self._gaps(*piece, i[pairs], j[pairs])
         squares = median_of(votes)
-        return squares + self._gaps(self._lead, i, j) if self.lead else squares
+        return squares + self._gaps(*Piece(self._lead), i, j) if self.lead else squares
 
-    def _gaps(self, image, i, j):
+    def _gaps(self, image, columns, i, j):
         current = self._state.current(image)
-        return row_squares(current.take(i) - current.take(j))
+        return row_squares(current.take(i, columns) - current.take(j, columns))
+
+
+def _split(maps, head):
+    """Fronts of the first `head` rows of every sketch; sketches of both parts."""
+    fronts = [Columns(rows[:head]) for rows in maps]
+    tails = [[Piece(Columns(rows[head:]))] if len(rows) > head else [] for rows in maps]
+    pairs = zip(fronts, tails, strict=True)
+    return fronts, [[Piece(front), *tail] for front, tail in pairs]
+
+
+def _in_banks(maps, bank):
+    """Fronts of `bank` whole sketches each; those that are left over stand alone."""
+    m, whole = len(maps[0]), len(maps) - len(maps) % bank
+    banks = [maps[start : start + bank] for start in range(0, whole, bank)]
+    fronts = [Columns(np.vstack(rows)) for rows in banks]
+    places = [slice(m * at, m * (at + 1)) for at in range(bank)]
+    sketches = [[Piece(front, place)] for front in fronts for place in places]
+    return fronts, sketches + [[Piece(Columns(rows))] for rows in maps[whole:]]

@@ -9,6 +9,9 @@ from . import compiled
 
 _REPAIR_ROWS = 4096
 
+# Of a chunk, but for the squared lengths.
+ALL_COLUMNS = slice(0, -1)
+
 
 def row_squares(rows):
     """Squared length of every row, summed in float64 and kept there.
@@ -68,27 +71,36 @@ class Part(NamedTuple):
 class ColumnPart(NamedTuple):
     """The same for n points in chunks, (chunks, columns + 1, points of a chunk).
 
-    The last column is the squared lengths.
+    The last column is the squared lengths. `columns` are those that count.
     """
 
     queries: np.ndarray
     chunks: np.ndarray
     n: int
     weight: float = 1.0
+    columns: slice = ALL_COLUMNS
+
+    @property
+    def points(self):
+        """The columns that count."""
+        return self.chunks[:, self.columns]
 
     @property
     def squares(self):
-        return self.chunks[:, -1].ravel()[: self.n]
+        squares = self.chunks[:, -1]
+        if self.columns != ALL_COLUMNS:
+            squares = np.einsum("ijk,ijk->ik", self.points, self.points)
+        return squares.ravel()[: self.n]
 
     def multiply(self, factors, out):
         """``factors · x`` for every point."""
-        products = np.matmul(factors, self.chunks[:, :-1]).transpose(1, 0, 2)
+        products = np.matmul(factors, self.points).transpose(1, 0, 2)
         out[...] = products.reshape(len(factors), -1)[:, : self.n]
 
     def gaps(self, i, j):
         """Squared distances of pairs of a query and a point."""
         chunk, place = np.divmod(j, self.chunks.shape[2])
-        return row_squares(self.queries[i] - self.chunks[chunk, :-1, place])
+        return row_squares(self.queries[i] - self.points[chunk, :, place])
 
     def factors(self, slack):
         """What chunks are multiplied by for bounds less the size of the query."""

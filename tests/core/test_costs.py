@@ -122,7 +122,7 @@ def test_a_low_rank_update_reads_the_points_once(monkeypatch, counter, n, rank):
 
 def test_many_pending_updates_are_one_product(counter):
     rng = np.random.default_rng(0)
-    X = clusters(1000, 60, 10, 0.2)
+    X = clusters(1000, 60, 50, 0.2)
     index = MetricMaintenance(np.eye(60), X, m=16, L=1, lead=0, seed=0)
     index.prepare()
     for _ in range(5):

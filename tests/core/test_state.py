@@ -170,7 +170,7 @@ def test_only_the_sketches_that_are_sampled_catch_up():
     index.update_low_rank(rng.normal(size=20), rng.normal(size=30))
     index.query_all(oracle.X[0])
     now = index._state.log.now
-    assert sum(sketch.head.tick == now for sketch in index._sketches) == 1
+    assert sum(front.tick == now for front in index._fronts) == 1
 
 
 def test_exact_distances_of_candidates_do_not_wait_for_all_rows():

@@ -387,7 +387,7 @@ def test_a_snapshot_sees_every_change():
     assert snapshot(index) == before
     changes = [
         lambda: index._engine._state.rows._buffer.__setitem__((3, 2), 9.0),
-        lambda: index._engine._sketches[1].head.map.__setitem__((0, 0), 9.0),
+        lambda: index._engine._fronts[1].map.__setitem__((0, 0), 9.0),
         lambda: index._engine._state.metric._U.__setitem__((0, 0), 9.0),
         lambda: index._engine._rng.random(),
         lambda: index.update_points([3], Q[:1]),
