@@ -439,13 +439,16 @@ def nearest_by_rows(
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_reading(queries, candidates, found):
-    """The same with no bounds: every point is evaluated, in the order of memory."""
+def nearest_by_reading(queries, candidates, start, stop, found):
+    """The same among the points start … stop - 1, each of which is evaluated.
+
+    To its end, as memory is read ahead for as long as nothing is left out.
+    """
     indices, squares = found
-    _begin(found, len(candidates[0]))
+    _begin(found, stop)
     for q in range(len(queries)):
-        for i in range(len(candidates[0])):
-            square = _exact(queries[q], candidates, i, squares[q, 0])
+        for i in range(start, stop):
+            square = _exact(queries[q], candidates, i, np.inf)
             _put(square, i, squares[q], indices[q])
     _finish(found)
 

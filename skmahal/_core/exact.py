@@ -25,7 +25,10 @@ TILE_BYTES = 1 << 24
 _MOST_TILE = 256
 
 # Rows from this length on are read for one query, rather than multiplied by it.
-_WIDE = 128
+_LONG = 128
+
+# To read as many takes longer than to wake a thread.
+_NUMBERS_A_THREAD = 1 << 20
 
 
 class ExactMaintenance:
@@ -369,6 +372,11 @@ class ExactMaintenance:
         return False
 
     @property
+    def most_threads_for_one(self):
+        """How many threads a single query has work for."""
+        return 1 + self.n * self.k // _NUMBERS_A_THREAD if self.k >= _LONG else 1
+
+    @property
     def _width(self):
         """Columns of all derived arrays beside the transformed rows."""
         return 0
@@ -417,8 +425,9 @@ class ExactMaintenance:
     def _exact_bounds(self, u):
         return self._over_rows(u, lower_bounds, self._slack)
 
-    def _exact_expansion(self, u, held):
+    def _exact_expansion(self, u):
         """The same, still to be multiplied where rows are held."""
+        held = self._state.held_rows()
         if held is None:
             return self._exact_bounds(u)
         norms = self._state.current_norms().astype(self.dtype)
@@ -466,20 +475,36 @@ class ExactMaintenance:
 
     def _find_exactly(self, Q, positions, found, jobs):
         """Fill in the neighbours of the queries at `positions`, by brute force."""
-        alone = len(positions) == 1 and self.k >= _WIDE and compiled.fast() is not None
+        if len(positions) == 1 and self._reads_rows():
+            self._find_by_reading(Q[positions], positions, found, jobs)
+            return
 
         def find(tile):
             here = positions[tile]
             mine = Q[here]
             u = self._state.transform_queries(mine)
-            held = self._state.held_rows()
-            bounds = None
-            if held is None or not alone:
-                bounds = self._exact_expansion(u, held)
-            self._search(mine, u, bounds, self.n, here, found)
+            self._search(mine, u, self._exact_expansion(u), self.n, here, found)
 
         step = self._tile_rows(max(self.n, self.k))
         run(find, even_slices(len(positions), step, jobs), jobs)
+
+    def _reads_rows(self):
+        """Whether one query by itself is better off reading rows than multiplying."""
+        long = self.k >= _LONG and compiled.fast() is not None
+        return long and self._state.held_rows() is not None
+
+    def _find_by_reading(self, Q, positions, found, jobs):
+        """The same for one query, which threads share the points for."""
+        u = self._state.transform_queries(Q)
+        parts = slices(self.n, -(-self.n // jobs))
+
+        def search(points):
+            def task(part):
+                return points.nearest_between(part.start, part.stop, found.K)
+
+            return kernels.merged(run(task, parts, jobs), found.K)
+
+        found.put(positions, *self._state.searched(Q, u, search))
 
     def _search(self, Q, u, bounds, most, positions, found):
         """Fill in what the bounds decide; the positions of the queries they do not."""

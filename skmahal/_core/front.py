@@ -27,6 +27,7 @@ _NUMBER = 8
 
 # Brute force for the few queries of a batch that are left takes longer a query.
 _LEFT = 2
+_FEW = 64
 
 # What is not in the model, as the choice of a sketch for every query, also takes time.
 _TRUST = 0.75
@@ -66,7 +67,8 @@ def exact_cost(n, k):
 def most_open(n, k, alone):
     """Points up to which evaluating those costs less than brute force.
 
-    A query that is alone reads all points from memory for itself.
+    A query that is alone reads all points from memory for itself. A few points cost
+    less than to begin anew.
 
     Examples
     --------
@@ -74,7 +76,7 @@ def most_open(n, k, alone):
     (1166, 4444)
     """
     per_point = _NUMBER * k if alone else _LEFT * (k + _BOUND)
-    return int(n * per_point / (_CANDIDATE + _NUMBER * k))
+    return max(_FEW, int(n * per_point / (_CANDIDATE + _NUMBER * k)))
 
 
 def choose(rows, coordinates, n, K, heads, leads, votes, rng):

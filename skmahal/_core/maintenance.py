@@ -159,6 +159,11 @@ class MetricMaintenance(ExactMaintenance):
         """
         return self._front.pays or not self._plans_m
 
+    @property
+    def most_threads_for_one(self):
+        """One for a query that looks at sketches, which are little to read."""
+        return 1 if self.looks_at_sketches else super().most_threads_for_one
+
     def exact(self):
         """The exact engine over the same points and metric, which it shares. O(1)."""
         engine = ExactMaintenance.__new__(ExactMaintenance)

@@ -1,6 +1,9 @@
 """Tasks on threads. What they call must let go of the interpreter to gain by it."""
 
-from concurrent.futures import ThreadPoolExecutor
+import os
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import lru_cache
 
 
 def slices(count, step):
@@ -27,7 +30,7 @@ def even_slices(count, step, jobs):
 
 
 def run(task, items, jobs):
-    """``[task(item) for item in items]``, on up to `jobs` threads.
+    """``[task(item) for item in items]``, on this thread and up to `jobs` - 1 others.
 
     Examples
     --------
@@ -36,5 +39,35 @@ def run(task, items, jobs):
     """
     if jobs == 1 or len(items) < 2:
         return [task(item) for item in items]
-    with ThreadPoolExecutor(min(jobs, len(items))) as threads:
-        return list(threads.map(task, items))
+    results, waiting = [None] * len(items), enumerate(items)
+
+    def work():
+        try:
+            for place, item in waiting:
+                results[place] = task(item)
+        except BaseException:
+            # Nobody starts on another item.
+            deque(waiting, maxlen=0)
+            raise
+
+    helpers = [_pool().submit(work) for _ in range(min(jobs, len(items)) - 1)]
+    try:
+        work()
+    finally:
+        # One that has not begun has nothing left to do, and need not be waited for.
+        begun = [helper for helper in helpers if not helper.cancel()]
+        wait(begun)
+    for helper in begun:
+        helper.result()
+    return results
+
+
+@lru_cache(maxsize=1)
+def _pool():
+    """Threads that are kept: to start one takes as long as a query."""
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="skmahal")
+
+
+# A process that is forked has none of the threads of its parent.
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_pool.cache_clear)

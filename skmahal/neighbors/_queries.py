@@ -108,8 +108,9 @@ class KNeighborsQueries:
         if self.n_candidates != "certified" and self.engine_ == "sketched":
             count = as_count("n_candidates", self.n_candidates, least=K) + own
             budget = {"candidates": min(count, engine.n)}
-        # One query has no other threads that BLAS could get in the way of.
-        with nullcontext() if len(queries) == 1 else one_blas_thread():
+        # Where no other thread is at work, there is none for BLAS to disturb.
+        alone = len(queries) == jobs == 1
+        with nullcontext() if alone else one_blas_thread():
             return engine.kneighbors(queries, K + own, jobs=jobs, **budget)
 
 
