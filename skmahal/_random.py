@@ -1,5 +1,8 @@
 """From scikit-learn's `random_state` to a seed."""
 
+from functools import lru_cache
+from numbers import Integral
+
 from sklearn.utils import check_random_state
 
 
@@ -17,5 +20,16 @@ def seed_from(random_state):
     """
     if random_state is None:
         return None
-    words = check_random_state(random_state).randint(2**32, size=4, dtype="uint32")
-    return [int(word) for word in words]
+    if isinstance(random_state, Integral):
+        return list(_words_of_seed(random_state))
+    return _words(check_random_state(random_state))
+
+
+@lru_cache(maxsize=32)
+def _words_of_seed(seed):
+    """The same for a seed, which takes as long as a draw of :meth:`sample` does."""
+    return _words(check_random_state(seed))
+
+
+def _words(state):
+    return [int(word) for word in state.randint(2**32, size=4, dtype="uint32")]

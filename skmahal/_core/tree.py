@@ -42,7 +42,9 @@ class DistanceTree:
     @property
     def starts(self):
         """First point of every bucket, and the number of points at the end."""
-        return np.concatenate([[0], np.cumsum(self.counts)])
+        if self._starts is None:
+            self._starts = np.concatenate([[0], np.cumsum(self.counts)])
+        return self._starts
 
     def build(self, row_blocks, norms, k):
         """From blocks of whole buckets; O(nk)."""
@@ -89,7 +91,7 @@ class DistanceTree:
         self._sums[leaves] += _sums_from(rows, starts)
         self._squares[leaves] += _sums_from(row_squares(rows), starts)
         self._counts[leaves] += np.diff(starts, append=len(rows))
-        self._n_buckets = first + len(starts)
+        self._n_buckets, self._starts = first + len(starts), None
         self._add_up_from(leaves)
 
     def remove(self, indices, rows_between):
@@ -147,7 +149,7 @@ class DistanceTree:
             draws[waiting] = walk.land(squares_between)
             waiting = waiting[draws[waiting] < 0]
             if not waiting.size:
-                break
+                return draws.reshape(len(queries), size)
         for query, mine in _groups(owner[waiting]):
             squares = squares_between(query, 0, int(self._counts[1]))
             draws[waiting[mine]] = _draw(squares ** (power / 2), mine.size, rng)
@@ -189,7 +191,7 @@ class DistanceTree:
         self._sums = np.zeros((2 * capacity, sums.shape[1]))
         self._squares = np.zeros(2 * capacity)
         self._counts = np.zeros(2 * capacity, dtype=np.intp)
-        self._n_buckets = len(counts)
+        self._n_buckets, self._starts = len(counts), None
         self._sums[self._leaves] = sums
         self._squares[self._leaves] = squares
         self._counts[self._leaves] = counts
@@ -324,6 +326,9 @@ class _Walk:
 
 def _groups(keys):
     """Yield `(key, positions)` for every distinct key."""
+    if len(keys) == 1:
+        yield keys[0], np.zeros(1, dtype=np.intp)
+        return
     order = np.argsort(keys, kind="stable")
     values, firsts = np.unique(keys[order], return_index=True)
     if values.size:
