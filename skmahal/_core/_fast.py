@@ -371,6 +371,12 @@ def _finish(found):
         _sort(squares[q], indices[q])
 
 
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _add(values, more):
+    for j in range(len(more)):
+        values[j] += more[j]
+
+
 @njit(cache=True, nogil=True)
 def nearest_by_columns(
     lead, front, sizes, n, queries, candidates, ahead, most, at_once, found, undecided
@@ -395,20 +401,13 @@ def nearest_by_columns(
             np.dot(factors, chunks[first + at], tile[at])
             if len(leads):
                 np.dot(lead_factors, leads[first + at], more)
-                tile[at] += more
+                for q in range(count):
+                    _add(tile[at, q], more[q])
             here = minima[:, at * runs : (at + 1) * runs]
             _close(tile[at], n - start - at * width, here)
         segment = tile, minima[:, : used * runs], start, min(n - start, used * width)
         _search(segment, sizes, queries, candidates, ahead, left, found, undecided)
     _finish(found)
-
-
-@njit(cache=True, nogil=True, fastmath=_SUMS)
-def _add_to_each(values, more):
-    for q in range(len(values)):
-        row = values[q]
-        for j in range(len(more)):
-            row[j] += more[j]
 
 
 @njit(cache=True, nogil=True)
@@ -430,7 +429,8 @@ def nearest_by_rows(
                 np.dot(factors, rows.T, tile[at])
             else:
                 tile[at, :, : len(rows)] = np.dot(factors, rows.T)
-            _add_to_each(tile[at], squares[start : start + width])
+            for q in range(count):
+                _add(tile[at, q], squares[start : start + width])
             _close(tile[at], n - start, minima[:, at * runs : (at + 1) * runs])
         start = first * width
         segment = tile, minima[:, : used * runs], start, min(n - start, used * width)
@@ -496,6 +496,16 @@ def add_to_columns(chunks, weights, steps):
             _add_squares(squares, column)
         for j in range(stop - start):
             chunks[chunk, -1, j] = squares[j]
+
+
+@njit(cache=True, nogil=True)
+def weighted_sums(words, multipliers, sums):
+    """``Σ words[i, j] multipliers[j]`` modulo 2^64."""
+    for i in range(len(words)):
+        total = np.uint64(0)
+        for j in range(len(multipliers)):
+            total += np.uint64(words[i, j]) * multipliers[j]
+        sums[i] = total
 
 
 @njit(cache=True, nogil=True)

@@ -468,6 +468,12 @@ class ExactMaintenance:
         """Exact squared distances of one of the queries to the given points."""
         return self._state.searched(Q, u, lambda points: points.squares(row, indices))
 
+    def _transformed(self, Q, jobs):
+        """Queries under the metric; on threads, each with as many as there can be."""
+        parts = slices(len(Q), -(-len(Q) // jobs))
+        pieces = run(lambda part: self._state.transform_queries(Q[part]), parts, jobs)
+        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+
     def _exact_kneighbors(self, Q, K, jobs):
         found = Found(len(Q), K)
         self._find_exactly(Q, np.arange(len(Q)), found, jobs)

@@ -246,16 +246,15 @@ class MetricMaintenance(ExactMaintenance):
         found = Found(len(Q), K)
         R, _ = self._certificate(K)
         bank = self.bank if R == 1 and candidates is None else 1
-        picks = self._picks(Q, R, bank, jobs)
+        picks, u = self._picks(Q, R, bank), self._transformed(Q, jobs)
         most = front.most_open(self.n, self.k, alone=len(Q) <= _FEW)
 
         def find(here):
-            mine = Q[here]
-            u = self._state.transform_queries(mine)
+            asked = Q[here], u[here]
             if candidates is not None:
-                return self._find_budgeted(mine, u, picks, candidates, here, found)
-            bounds = self._bounds(u, picks[here], K)
-            return self._search(mine, u, bounds, most, here, found)
+                return self._find_budgeted(*asked, picks, candidates, here, found)
+            bounds = self._bounds(asked[1], picks[here], K)
+            return self._search(*asked, bounds, most, here, found)
 
         left = np.concatenate(run(find, self._groups(picks, jobs), jobs))
         if left.size:
@@ -299,6 +298,7 @@ class MetricMaintenance(ExactMaintenance):
             self.m = self._auto_m(self.n)
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._key = self._rng.bytes(32)
+        self._multipliers = keyed.multipliers(self._key, self.d, self.dtype)
         self._seeds = self._rng.integers(2**63, size=1 + self.L)
         self._install(*self._drawn_for(self._state.metric, self._seeds))
 
@@ -388,9 +388,9 @@ class MetricMaintenance(ExactMaintenance):
             self._hold(state)
             self._install(*drawn)
 
-    def _picks(self, Q, R, bank=1, jobs=1):
+    def _picks(self, Q, R, bank=1):
         """Which R sketches serve each query; or which bank of them, for R = 1."""
-        messages = keyed.query_bytes(Q, jobs)
+        messages = keyed.query_bytes(Q, self._multipliers)
         return keyed.choose(self._key, messages, self.L // bank, R)
 
     def _groups(self, picks, jobs):

@@ -15,8 +15,10 @@ _MODES = ("connectivity", "distance")
 # order, and those of the batch before.
 _FOUND = 10
 
-# Numbers at work for each feature of a query that chooses its sketch.
+# Numbers at work for each feature of a query that chooses its sketch, and for each of
+# its coordinates under the metric.
 _HASHED = 2
+_TRANSFORMED = 2
 
 
 class KNeighborsQueries:
@@ -88,7 +90,7 @@ class KNeighborsQueries:
         jobs = self._thread_count(queries)
         width += _FOUND * (K + own)
         if self.engine_ == "sketched":
-            width += _HASHED * queries.shape[1]
+            width += _HASHED * queries.shape[1] + _TRANSFORMED * self._engine.k
         batches = self._batches(queries, width, threads=jobs)
 
         def answers():

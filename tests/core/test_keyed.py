@@ -1,12 +1,19 @@
 import numpy as np
+import pytest
+from scipy.stats import chisquare
 
-from skmahal._core.keyed import choose, pair_bytes, query_bytes
+from skmahal._core import compiled
+from skmahal._core.keyed import choose, multipliers, pair_bytes, query_bytes
 
 Q = np.random.default_rng(0).normal(size=(40, 5))
 
 
+def messages(key, Q):
+    return query_bytes(Q, multipliers(key, Q.shape[1], Q.dtype))
+
+
 def picks(key, Q, L=12, R=4):
-    return choose(key, query_bytes(Q), L, R)
+    return choose(key, messages(key, Q), L, R)
 
 
 def test_a_query_gets_the_same_sketches_in_any_batch_and_order():
@@ -40,3 +47,33 @@ def test_a_pair_has_no_order_and_its_sketches_change_with_the_version():
     assert pair_bytes(i, j, 1) == pair_bytes(j, i, 1)
     first, later = (choose(b"key", pair_bytes(i, j, v), 12, 4) for v in (1, 2))
     assert (first != later).any()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_message_is_the_weighted_sum_of_words_as_whole_numbers(dtype, monkeypatch):
+    rows = Q.astype(dtype)
+    keys = [int(number) for number in multipliers(b"key", 5, rows.dtype)]
+    words = rows.view(np.uint32).tolist()
+    sums = [sum(k * w for k, w in zip(keys, row, strict=True)) for row in words]
+    expected = [b"query" + (number % 2**64).to_bytes(8, "little") for number in sums]
+    assert messages(b"key", rows) == expected
+    monkeypatch.setattr(compiled, "fast", lambda: None)
+    assert messages(b"key", rows) == expected
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rows_that_differ_in_any_one_bit_have_messages_of_their_own(dtype):
+    row = np.ones(3, dtype=dtype)
+    rows = np.tile(row, (row.nbytes * 8, 1))
+    bits = rows.view(np.uint8)
+    for bit in range(len(rows)):
+        bits[bit, bit // 8] ^= 1 << bit % 8
+    found = messages(b"key", rows) + messages(b"key", row[np.newaxis])
+    assert len(set(found)) == len(rows) + 1
+
+
+def test_every_sketch_is_chosen_as_often_as_the_others():
+    """Also for queries that are nearly the same; χ² at one in a million."""
+    near = 1 + 1e-12 * np.arange(20_000)[:, np.newaxis] * np.ones(5)
+    counts = np.bincount(picks(b"key", near, L=10, R=1)[:, 0], minlength=10)
+    assert chisquare(counts).pvalue > 1e-6
