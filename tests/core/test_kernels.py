@@ -1,6 +1,7 @@
 """Compiled loops and NumPy find the same neighbours, which are those of brute force."""
 
 from importlib.util import find_spec
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -9,7 +10,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmahal._core import compiled, kernels
+from skmahal._core.images import Columns
 from skmahal._core.kernels import HeldCandidates, TakenCandidates
+from skmahal._core.tiles import ColumnPart, Expansion, Part, row_squares
 
 BACKENDS = ["numpy", "numba"] if find_spec("numba") else ["numpy"]
 
@@ -34,8 +37,8 @@ def case(seed=0, n=700, k=300, queries=6, pending=3, dtype=np.float64):
 
 
 def search(bounds, candidates, K, most=None):
-    indices = np.empty((len(bounds), K), dtype=np.intp)
-    squares = np.empty((len(bounds), K))
+    count = len(candidates.queries)
+    indices, squares = np.empty((count, K), dtype=np.intp), np.empty((count, K))
     most = bounds.shape[1] if most is None else most
     undecided = kernels.nearest(bounds, candidates, most, indices, squares)
     return indices, squares, undecided
@@ -57,6 +60,88 @@ def test_bounds_are_given_back_as_they_were(backend):
     before = bounds.copy()
     search(bounds, candidates, 5)
     assert_array_equal(bounds, before)
+
+
+class Images:
+    """Points, queries, and images of both whose squared distances are bounds."""
+
+    def __init__(self, n, k=40, queries=5, dtype=np.float64, lead=6, seed=0):
+        rng = np.random.default_rng(seed)
+        X, Q = rng.normal(size=(n, k)), rng.normal(size=(queries, k))
+        turn = np.linalg.qr(rng.normal(size=(k, k)))[0]
+        self.X, self.Q = X.astype(dtype), Q.astype(dtype)
+        self.exact = ((Q[:, np.newaxis] - X) ** 2).sum(axis=2)
+        none = np.empty((0, k), dtype=dtype), np.empty((0, n), dtype=dtype)
+        self.candidates = HeldCandidates(self.Q, self.X, *none)
+        # Parts of a rotation, weighted, are never longer than the whole.
+        maps = [turn[:lead], turn[lead : lead + 20]] if lead else [turn[:20]]
+        self.parts = [
+            self.part(rows.astype(dtype), 1.0 / (1 + i)) for i, rows in enumerate(maps)
+        ]
+
+    def part(self, rows, weight):
+        image = Columns(rows)
+        image.load(image.project(self.X))
+        chunks = image.blocks(len(self.X))
+        return ColumnPart(image.project(self.Q), chunks, len(self.X), weight)
+
+    def expansion(self, way):
+        if way == "columns":
+            return Expansion(self.parts, 1e-5)
+        squares = row_squares(self.X).astype(self.X.dtype)
+        return Expansion([Part(self.Q, self.X, squares)], 1e-5)
+
+    def assert_nearest(self, indices, squares, rtol):
+        K = indices.shape[1]
+        assert_allclose(squares, np.sort(self.exact, axis=1)[:, :K], rtol=rtol)
+        found = np.take_along_axis(self.exact, indices, axis=1)
+        assert_allclose(found, squares, rtol=rtol)
+        assert all(len(set(row)) == K for row in indices)
+
+
+@pytest.mark.parametrize("way", ["columns", "rows"])
+@pytest.mark.parametrize("lead", [0, 6])
+@pytest.mark.parametrize(("n", "K"), [(1, 1), (130, 7), (700, 10), (700, 300)])
+@pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 1e-4)])
+def test_products_and_search_in_one_find_the_nearest(
+    backend, way, lead, n, K, dtype, rtol
+):
+    images = Images(n, dtype=dtype, lead=lead)
+    found = search(images.expansion(way), images.candidates, K, n)
+    assert not found[2].any()
+    images.assert_nearest(*found[:2], rtol)
+
+
+@pytest.mark.parametrize("way", ["columns", "rows"])
+def test_points_may_be_searched_a_segment_at_a_time(way, monkeypatch):
+    """Fewer points at once than neighbours: the first segments decide little."""
+    monkeypatch.setattr(kernels, "_TILE_NUMBERS", 1)
+    images = Images(1500)
+    for K in (3, 200):
+        found = search(images.expansion(way), images.candidates, K, 1500)
+        images.assert_nearest(*found[:2], 1e-12)
+
+
+@pytest.mark.parametrize("at_once", [1, 1 << 22])
+def test_queries_that_products_leave_open_are_said(backend, at_once, monkeypatch):
+    monkeypatch.setattr(kernels, "_TILE_NUMBERS", at_once)
+    images = Images(1500, lead=0)
+    _, _, undecided = search(images.expansion("columns"), images.candidates, 3, 20)
+    assert undecided.all()
+    _, _, undecided = search(images.expansion("rows"), images.candidates, 3, 1500)
+    assert not undecided.any()
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("pending", [0, 2])
+def test_every_point_may_be_read(parts, pending):
+    candidates, exact, _ = case(pending=pending)
+    edges = np.linspace(0, 700, parts + 1).astype(int)
+    found = [candidates.nearest_between(*ends, 9) for ends in pairwise(edges)]
+    indices, squares = kernels.merged(found, 9)
+    assert_allclose(squares, np.sort(exact, axis=1)[:, :9])
+    assert_allclose(np.take_along_axis(exact, indices, axis=1), squares)
 
 
 def test_queries_that_leave_too_many_points_are_said(backend):
