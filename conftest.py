@@ -3,4 +3,5 @@
 from importlib.util import find_spec
 
 # Imported only where numba is there.
-collect_ignore = [] if find_spec("numba") else ["skmahal/_core/_fast.py"]
+_COMPILED = ["skmahal/_core/_fast.py", "skmahal/online/_loops.py"]
+collect_ignore = [] if find_spec("numba") else _COMPILED

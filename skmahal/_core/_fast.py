@@ -196,17 +196,21 @@ def _put(square, i, distances, nearest_points):
 
 
 @njit(cache=True, nogil=True)
-def _evaluate(query, candidates, points, distances, nearest_points, totals):
-    """Put some points, at most as many as are read abreast, among the nearest."""
+def _evaluate(query, candidates, points, count, distances, nearest_points, totals):
+    """Put the first `count` of some points, as many as go abreast, among the nearest.
+
+    Fewer are filled up with the first, so that equal points have equal sums.
+    """
     rows, weights, _ = candidates
-    if len(points) == _ABREAST and not len(weights):
-        _squares_abreast(query, rows, points, distances[0], totals)
-        for place in range(_ABREAST):
-            _put(totals[place], points[place], distances, nearest_points)
+    if len(weights):
+        for i in points[:count]:
+            square = _exact(query, candidates, i, distances[0])
+            _put(square, i, distances, nearest_points)
         return
-    for i in points:
-        square = _exact(query, candidates, i, distances[0])
-        _put(square, i, distances, nearest_points)
+    points[count:] = points[0]
+    _squares_abreast(query, rows, points, distances[0], totals)
+    for place in range(count):
+        _put(totals[place], points[place], distances, nearest_points)
 
 
 @njit(cache=True, nogil=True)
@@ -315,9 +319,10 @@ def _evaluate_all(keys, places, start, size, query, candidates, goal, room):
         waiting[count] = start + places[at]
         count += 1
         if count == _ABREAST:
-            _evaluate(query, candidates, waiting, *goal, totals)
+            _evaluate(query, candidates, waiting, count, *goal, totals)
             count = 0
-    _evaluate(query, candidates, waiting[:count], *goal, totals)
+    if count:
+        _evaluate(query, candidates, waiting, count, *goal, totals)
 
 
 @njit(cache=True, nogil=True)
@@ -351,8 +356,10 @@ def _search(segment, sizes, queries, candidates, ahead, left, found, undecided):
 
 
 @njit(cache=True, nogil=True)
-def _tile(chunks, queries, width, dtype):
-    """Room for bounds, and for the minima of their runs."""
+def _tile(room, chunks, queries, width, dtype):
+    """Bounds of as many chunks as `room` bytes hold, and the minima of their runs."""
+    one = np.empty((queries, width), dtype=dtype).nbytes
+    chunks = min(chunks, max(1, room // one))
     tile = np.empty((chunks, queries, width), dtype=dtype)
     return tile, np.empty((queries, chunks * (width // _RUN)), dtype=dtype)
 
@@ -378,18 +385,19 @@ def _add(values, more):
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_columns(
-    lead, front, sizes, n, queries, candidates, ahead, most, at_once, found, undecided
-):
-    """Neighbours from the images of n points in chunks of columns.
+def nearest_by_columns(points, sizes, room, asked, answer):
+    """Neighbours from images of the points in chunks of columns.
 
-    `lead` and `front` are pairs of chunks and of what multiplies their columns, one row
-    a query; a bound is the sum of both products and of `sizes`. `at_once` chunks are
-    multiplied before they are searched.
+    `points` are the images and the number of points. An image is a pair: its chunks and
+    what multiplies their columns, one row a query. A bound is the sum of both products
+    and of `sizes`; `room` is how many bytes of bounds are made before they are
+    searched. `asked` are the queries, candidates and how many of them to evaluate
+    first; `answer` is how many may be open at the most, and where to write.
     """
-    (leads, lead_factors), (chunks, factors) = lead, front
+    (leads, lead_factors), (chunks, factors), n = points
+    (queries, candidates, ahead), (most, found, undecided) = asked, answer
     width, count = chunks.shape[2], len(factors)
-    tile, minima = _tile(min(at_once, len(chunks)), count, width, chunks.dtype)
+    tile, minima = _tile(room, len(chunks), count, width, chunks.dtype)
     more = np.empty((count, width), dtype=chunks.dtype)
     runs = width // _RUN
     left = np.full(count, most)
@@ -411,14 +419,17 @@ def nearest_by_columns(
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_rows(
-    points, squares, factors, sizes, queries, candidates, ahead, at_once, found
-):
-    """The same from whole rows: ``factors · row``, the squares given and `sizes`."""
+def nearest_by_rows(points, sizes, room, asked, answer):
+    """The same from rows: `points` are those, their squares, and what multiplies them.
+
+    A bound is the product, the square and the size of the query.
+    """
+    points, squares, factors = points
+    (queries, candidates, ahead), (most, found, undecided) = asked, answer
     n, count, width = len(points), len(factors), _ROWS_AT_ONCE
     runs, chunks = width // _RUN, (n + width - 1) // width
-    tile, minima = _tile(min(at_once, chunks), count, width, points.dtype)
-    left, undecided = np.full(count, n), np.zeros(count, dtype=np.bool_)
+    tile, minima = _tile(room, chunks, count, width, points.dtype)
+    left = np.full(count, most)
     _begin(found, n)
     for first in range(0, chunks, len(tile)):
         used = min(len(tile), chunks - first)
@@ -458,7 +469,7 @@ def nearest(bounds, queries, candidates, ahead, most, found, undecided):
     """The same from a tile of bounds, (queries, points)."""
     count, n = bounds.shape
     width = (n + _RUN - 1) // _RUN * _RUN
-    tile, minima = _tile(1, count, width, bounds.dtype)
+    tile, minima = _tile(0, 1, count, width, bounds.dtype)
     tile[0, :, :n] = bounds
     _close(tile[0], n, minima)
     left, sizes = np.full(count, most), np.zeros(count)

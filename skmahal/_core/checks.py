@@ -62,7 +62,8 @@ def surely_finite(array):
     >>> surely_finite(np.array([1.0, 2.0])), surely_finite(np.array([1.0, np.nan]))
     (True, False)
     """
-    return math.isfinite(np.vdot(array, array))
+    flat = array.ravel(order="K")
+    return math.isfinite(np.vdot(flat, flat))
 
 
 def as_indices(name, value, n, *, unique=False):

@@ -22,7 +22,7 @@ from .workers import even_slices, run, slices
 # A tile of bounds is written by a product and read again by the search: it should stay
 # in cache meanwhile.
 TILE_BYTES = 1 << 24
-_MOST_TILE = 256
+MOST_TILE = 256
 
 # Rows from this length on are read for one query, rather than multiplied by it.
 _LONG = 128
@@ -360,6 +360,7 @@ class ExactMaintenance:
                 assert held.shape == (self.n, len(image.project(truth[:1])[0]))
                 off = row_squares(held - image.project(truth)).mean()
                 drifts.append(np.sqrt(off) / size)
+                image.check(self.n)
         off = np.abs(state.current_norms() - norms)
         assert (off <= 64 * state.tolerance * norms.mean() + 1e-300).all(), "norms"
         state.current_tree().check(truth, norms, 64 * state.tolerance)
@@ -374,7 +375,9 @@ class ExactMaintenance:
     @property
     def most_threads_for_one(self):
         """How many threads a single query has work for."""
-        return 1 + self.n * self.k // _NUMBERS_A_THREAD if self.k >= _LONG else 1
+        many = self.k >= _LONG and compiled.fast() is not None
+        many = many and self._state.holds_rows
+        return 1 + self.n * self.k // _NUMBERS_A_THREAD if many else 1
 
     @property
     def _width(self):
@@ -383,8 +386,13 @@ class ExactMaintenance:
 
     @property
     def _slack(self):
-        """Relative error of an expanded square: rounding, and drift of either side."""
-        return 4 * self._state.tolerance + 8 * np.finfo(self.dtype).eps
+        """Relative error of an expanded square: rounding, and drift of either side.
+
+        Rounding errors of a sum of k products go in all directions, and so grow as the
+        root of k.
+        """
+        rounding = 8 * np.sqrt(self.k) * np.finfo(self.dtype).eps
+        return 4 * self._state.tolerance + float(rounding)
 
     def _replace_metric(self, metric, jobs):
         """Another metric; what is in use is built before anybody has to wait for it."""
@@ -413,7 +421,7 @@ class ExactMaintenance:
 
     def _tile_rows(self, columns):
         rows = self.tile_bytes // (self.dtype.itemsize * max(1, int(columns)))
-        return int(min(max(1, rows), _MOST_TILE))
+        return int(min(max(1, rows), MOST_TILE))
 
     def _tiles(self, count, columns):
         """Slices of queries whose tile of `columns` numbers each fits the budget."""
@@ -431,7 +439,7 @@ class ExactMaintenance:
         if held is None:
             return self._exact_bounds(u)
         norms = self._state.current_norms().astype(self.dtype)
-        return Expansion([Part(u, held, norms)], self._slack)
+        return Expansion([Part(u, held, norms)], self._slack, self.tile_bytes)
 
     def _over_rows(self, u, distances, *args):
         norms = self._state.current_norms().astype(self.dtype)

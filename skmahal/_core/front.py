@@ -19,7 +19,7 @@ _HEADS = (8, 16, 24, 32, 40, 48, 64, 96, 128, 192, 256)
 _BANKS = (1, 2, 3, 5, 10, 20, 50)
 
 # Costs in units of one column of one point in a matrix product, as measured with
-# numba, OpenBLAS and AVX2: writing and reading a bound, starting on a candidate, and
+# numba, OpenBLAS and AVX-512: writing and reading a bound, starting on a candidate, and
 # reading one number of it from memory.
 _BOUND = 25
 _CANDIDATE = 5000
@@ -27,7 +27,7 @@ _NUMBER = 8
 
 # Brute force for the few queries of a batch that are left takes longer a query.
 _LEFT = 2
-_FEW = 64
+_FEW_POINTS = 64
 
 # What is not in the model, as the choice of a sketch for every query, also takes time.
 _TRUST = 0.75
@@ -64,19 +64,19 @@ def exact_cost(n, k):
     return n * (k + _BOUND)
 
 
-def most_open(n, k, alone):
+def most_open(n, k, few):
     """Points up to which evaluating those costs less than brute force.
 
-    A query that is alone reads all points from memory for itself. A few points cost
-    less than to begin anew.
+    Few queries share little of what brute force reads from memory. And a few points
+    cost less than to begin anew.
 
     Examples
     --------
-    >>> most_open(10_000, 500, alone=False), most_open(10_000, 500, alone=True)
+    >>> most_open(10_000, 500, few=False), most_open(10_000, 500, few=True)
     (1166, 4444)
     """
-    per_point = _NUMBER * k if alone else _LEFT * (k + _BOUND)
-    return max(_FEW, int(n * per_point / (_CANDIDATE + _NUMBER * k)))
+    per_point = _NUMBER * k if few else _LEFT * (k + _BOUND)
+    return max(_FEW_POINTS, int(n * per_point / (_CANDIDATE + _NUMBER * k)))
 
 
 def choose(rows, coordinates, n, K, heads, leads, votes, rng):

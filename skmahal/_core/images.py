@@ -33,6 +33,14 @@ class Image:
         """Transformed rows under this map."""
         return rows if self.map is None else rows @ self.map.T
 
+    def load(self, rows):
+        """Take `rows` as the images of all points."""
+        self.hold(self.arranged(rows))
+
+    def hold(self, buffer):
+        """Take what :meth:`arranged` has made of the images of all points."""
+        self._buffer = buffer
+
 
 class Rows(Image):
     """The transformed points, one row each."""
@@ -41,9 +49,10 @@ class Rows(Image):
         """The rows of the first n points."""
         return self._buffer[:n]
 
-    def load(self, rows):
-        """Take `rows` as those of all points."""
-        self._buffer = np.ascontiguousarray(rows)
+    @staticmethod
+    def arranged(rows):
+        """Rows in the layout of this image."""
+        return np.ascontiguousarray(rows)
 
     def move(self, W, T):
         """Follow ``y_i += W T_i``, in place."""
@@ -69,6 +78,9 @@ class Rows(Image):
         """Keep the points where `mask` is True."""
         self.load(self._buffer[: len(mask)][mask])
 
+    def check(self, n):
+        """Rows have nothing beside them that could be wrong."""
+
 
 class Columns(Image):
     """The points under a map, (chunks, columns + 1, CHUNK): the last column of a chunk
@@ -87,22 +99,16 @@ class Columns(Image):
         """Some points as rows; a copy."""
         return self._buffer[indices // CHUNK, columns, indices % CHUNK]
 
-    def load(self, rows):
-        """Take `rows` as the images of all points."""
+    @staticmethod
+    def arranged(rows):
+        """Rows in the layout of this image."""
         n, columns = rows.shape
-        shape = -(-n // CHUNK), columns + 1, CHUNK
-        self._buffer = _aligned_zeros(shape, rows.dtype)
         whole = n - n % CHUNK
-        for part, blocks in [
-            (slice(0, whole), self._buffer[: n // CHUNK]),
-            (slice(whole, n), self._buffer[n // CHUNK :, :, : n - whole]),
-        ]:
-            if len(blocks):
-                width = blocks.shape[2]
-                blocks[:, :-1] = (
-                    rows[part].reshape(-1, width, columns).transpose(0, 2, 1)
-                )
-                blocks[:, -1] = row_squares(rows[part]).reshape(-1, width)
+        buffer = _aligned_zeros((-(-n // CHUNK), columns + 1, CHUNK), rows.dtype)
+        _fill(buffer[: n // CHUNK], rows[:whole])
+        if whole < n:
+            _fill(buffer[-1:, :, : n - whole], rows[whole:])
+        return buffer
 
     def move(self, W, T):
         """Follow ``y_i += W T_i``, in place."""
@@ -112,7 +118,12 @@ class Columns(Image):
     def append(self, n, rows):
         """Add the images of transformed `rows` behind the first n."""
         end = n + len(rows)
-        self._buffer = grown(self._buffer, -(-n // CHUNK), -(-end // CHUNK))
+        self._buffer = owned(self._buffer)
+        if end > CHUNK * len(self._buffer):
+            held = self.blocks(n)
+            room = max(-(-end // CHUNK), 2 * len(held))
+            self._buffer = _aligned_zeros((room, *held.shape[1:]), held.dtype)
+            self._buffer[: len(held)] = held
         self._write(np.arange(n, end), rows)
 
     def assign(self, indices, rows):
@@ -124,6 +135,13 @@ class Columns(Image):
         """Keep the points where `mask` is True."""
         self.load(self.view(len(mask))[mask])
 
+    def check(self, n):
+        """Assert that the squared lengths are those of the columns."""
+        squares = self.blocks(n)[:, -1].ravel()[:n]
+        truth = row_squares(self.view(n))
+        limit = 1e3 * np.finfo(squares.dtype).eps * truth + 1e-300
+        assert (np.abs(squares - truth) <= limit).all(), "squared lengths"
+
     def _write(self, indices, rows):
         new, at = self.project(rows), (indices // CHUNK, indices % CHUNK)
         self._buffer[at[0], :-1, at[1]] = new
@@ -132,6 +150,14 @@ class Columns(Image):
     @staticmethod
     def _as_rows(blocks):
         return blocks[:, :-1].transpose(0, 2, 1).reshape(-1, blocks.shape[1] - 1)
+
+
+def _fill(chunks, rows):
+    """Write rows to chunks of as many points, with their squared lengths."""
+    _, columns, width = chunks.shape
+    by_chunk = rows.reshape(-1, width, columns - 1)
+    chunks[:, :-1] = by_chunk.transpose(0, 2, 1)
+    chunks[:, -1] = row_squares(rows).reshape(-1, width)
 
 
 def add_to_columns(chunks, weights, steps):

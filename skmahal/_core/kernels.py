@@ -11,17 +11,12 @@ same.
 import numpy as np
 
 from . import compiled
-from .images import CHUNK
 from .tiles import ColumnPart, Expansion, row_squares
 
 _AHEAD = 10
 _STRIDE = 32
 _LEAST_SAMPLED = 4096
 _GATHERED_BYTES = 1 << 20
-
-# Bounds are written by a product and read again by the search, and should stay in the
-# cache that cores share meanwhile.
-_TILE_NUMBERS = 1 << 22
 
 
 class HeldCandidates:
@@ -58,25 +53,31 @@ class HeldCandidates:
         undecided = np.zeros(count, dtype=bool)
         ahead = looked_at_first(K, len(self.rows))
         asked, found = (self.queries, self._held, ahead), (indices, squares)
-        loops = compiled.fast()
+        answer = most, found, undecided
         if not isinstance(bounds, Expansion):
-            loops.nearest(bounds, *asked, most, found, undecided)
-            return undecided
-        sizes, parts = bounds.sizes(), bounds.parts
-        at_once = max(1, _TILE_NUMBERS // (count * CHUNK))
-        if isinstance(parts[0], ColumnPart):
-            *lead, front = [(part.chunks, part.factors(bounds.slack)) for part in parts]
-            lead = lead[0] if lead else (front[0][:0], front[1][:0])
-            rest = most, at_once, found, undecided
-            loops.nearest_by_columns(lead, front, sizes, parts[0].n, *asked, *rest)
+            compiled.fast().nearest(bounds, *asked, *answer)
+        elif isinstance(bounds.parts[0], ColumnPart):
+            self._by_columns(bounds, asked, answer)
         else:
-            (part,) = parts
-            scale = part.points.dtype.type
-            squares = scale(1 - bounds.slack) * part.squares
-            factors = scale(-2) * part.queries
-            rows = part.points, squares, factors
-            loops.nearest_by_rows(*rows, sizes, *asked, at_once, found)
+            self._by_rows(bounds, asked, answer)
         return undecided
+
+    def _by_columns(self, bounds, asked, answer):
+        parts, sizes = bounds.parts, bounds.sizes()
+        *lead, front = [(part.chunks, part.factors(bounds.slack)) for part in parts]
+        lead = lead[0] if lead else (front[0][:0], front[1][:0])
+        points = lead, front, parts[0].n
+        compiled.fast().nearest_by_columns(points, sizes, bounds.room, asked, answer)
+
+    def _by_rows(self, bounds, asked, answer):
+        (part,), sizes = bounds.parts, bounds.sizes()
+        scale = part.points.dtype.type
+        points = (
+            part.points,
+            scale(1 - bounds.slack) * part.squares,
+            scale(-2) * part.queries,
+        )
+        compiled.fast().nearest_by_rows(points, sizes, bounds.room, asked, answer)
 
     def nearest_between(self, start, stop, K):
         """The nearest of the points start … stop - 1, by a compiled loop over all."""

@@ -4,9 +4,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import front, kernels, keyed, lead, plan, projections
+from . import compiled, front, kernels, keyed, lead, plan, projections
 from .checks import as_count, as_fraction
-from .exact import ExactMaintenance, Found, shaped
+from .exact import MOST_TILE, ExactMaintenance, Found, shaped
 from .gate import changes, reads, writes
 from .images import Columns
 from .tiles import (
@@ -247,7 +247,7 @@ class MetricMaintenance(ExactMaintenance):
         R, _ = self._certificate(K)
         bank = self.bank if R == 1 and candidates is None else 1
         picks, u = self._picks(Q, R, bank), self._transformed(Q, jobs)
-        most = front.most_open(self.n, self.k, alone=len(Q) <= _FEW)
+        most = front.most_open(self.n, self.k, few=len(Q) <= _FEW)
 
         def find(here):
             asked = Q[here], u[here]
@@ -267,7 +267,7 @@ class MetricMaintenance(ExactMaintenance):
         drawn = self._front, self._lead, self._fronts, self._sketches
         self._state.prepare([self._state.rows, *self._looked_at(*drawn)], jobs)
 
-    def _looked_at(self, chosen, lead, fronts, sketches):
+    def _looked_at(self, chosen, lead, fronts, _):
         """The images among these that neighbour queries use."""
         if self._plans_m and not chosen.pays:
             return []
@@ -401,7 +401,7 @@ class MetricMaintenance(ExactMaintenance):
             return [np.arange(tile.start, tile.stop) for tile in tiles]
         if count == 1:
             return [np.zeros(1, dtype=np.intp)]
-        most = min(self._tile_rows(max(self.n, self.k)), -(-count // jobs))
+        most = min(self._group_rows, -(-count // jobs))
         order = np.argsort(picks[:, 0], kind="stable")
         starts = np.flatnonzero(np.diff(picks[order, 0])) + 1
         groups = [
@@ -411,6 +411,13 @@ class MetricMaintenance(ExactMaintenance):
         ]
         # The largest first, so that no thread is left with one at the end.
         return sorted(groups, key=len, reverse=True)
+
+    @property
+    def _group_rows(self):
+        """Queries of a group: all their bounds at once, or compiled loops in turn."""
+        if compiled.fast() is not None and self._state.holds_rows:
+            return MOST_TILE
+        return self._tile_rows(max(self.n, self.k))
 
     def _certificate(self, misses, k=None):
         """R, and the relative error that the median of R sketches rarely exceeds."""
@@ -448,8 +455,9 @@ class MetricMaintenance(ExactMaintenance):
             weight = self._weight(K, R, self.m)
             return self._over_votes(u, picks, lower_bounds, weight, self._slack)
         weight = self._weight(K, R, self._front.head)
-        front = self._part(self._fronts[picks[0, 0]], u, weight)
-        return Expansion([*self._leading_parts(u), front], self._slack)
+        looked_at = self._part(self._fronts[picks[0, 0]], u, weight)
+        leading = self._leading_parts(u)
+        return Expansion([*leading, looked_at], self._slack, self.tile_bytes)
 
     def _radius_bounds(self, Q, u):
         R, _ = self._certificate(self.n)

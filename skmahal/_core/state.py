@@ -236,13 +236,18 @@ class State:
             if self.rows.tick == tick:
                 return found
 
+    @property
+    def holds_rows(self):
+        """Whether transformed rows are in memory, be it as the points themselves."""
+        dense = self.points.widest_rows == np.inf
+        plain = self.metric.is_identity and self.points.origin is None
+        return self.stores_rows or (dense and plain)
+
     def held_rows(self):
         """Transformed rows of all points as of now, or None where none are held."""
         if self.stores_rows:
             return self.current(self.rows).view(self.n)
-        dense = self.points.widest_rows == np.inf
-        plain = self.metric.is_identity and self.points.origin is None
-        return self.points.array if dense and plain else None
+        return self.points.array if self.holds_rows else None
 
     def row_blocks(self, multiple=1):
         """Yield `(slice, transformed rows)` over all points, as of now.
@@ -397,18 +402,22 @@ class State:
     def prepare(self, images, jobs=1):
         """Build the given images, and norms; the tree waits for who samples or sums."""
         if self.rows in images and self.stores_rows and self.rows.tick is None:
-            self._load(self.rows, self._rows_of_all(jobs))
+            self._hold(self.rows, self._rows_of_all(jobs))
         missing = [image for image in images if image.map is not None]
         missing = [image for image in missing if image.tick is None]
-        built = run(self._images_of_all, missing, jobs)
-        for image, rows in zip(missing, built, strict=True):
-            self._load(image, rows)
+
+        def build(image):
+            self._hold(image, image.arranged(self._images_of_all(image)))
+
+        run(build, missing, jobs)
         self.current_norms()
 
-    def _load(self, image, rows):
+    def _hold(self, image, buffer):
+        """Give an image what was built for it, where no other reader was first."""
         with self._lock:
-            image.load(rows)
-            image.tick = self.log.now
+            if image.tick is None:
+                image.hold(buffer)
+                image.tick = self.log.now
 
     def settle(self):
         """Bring every array that is in use up to now, and start an empty log."""

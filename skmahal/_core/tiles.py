@@ -94,8 +94,13 @@ class ColumnPart(NamedTuple):
 
     def multiply(self, factors, out):
         """``factors · x`` for every point."""
-        products = np.matmul(factors, self.points).transpose(1, 0, 2)
-        out[...] = products.reshape(len(factors), -1)[:, : self.n]
+        width = self.chunks.shape[2]
+        whole, points = self.n // width, self.points
+        part = out[:, : whole * width].reshape(len(out), whole, width)
+        part[...] = np.matmul(factors, points[:whole]).transpose(1, 0, 2)
+        if whole * width < self.n:
+            rest = self.n - whole * width
+            np.matmul(factors, points[whole, :, :rest], out=out[:, whole * width :])
 
     def gaps(self, i, j):
         """Squared distances of pairs of a query and a point."""
@@ -112,10 +117,14 @@ class ColumnPart(NamedTuple):
 
 
 class Expansion(NamedTuple):
-    """Lower bounds of squared distances as parts that are still to be multiplied."""
+    """Lower bounds of squared distances as parts that are still to be multiplied.
+
+    `room` is how many bytes of bounds there may be at once.
+    """
 
     parts: list
     slack: float
+    room: int
 
     def multiplied(self):
         """The bounds, (queries, points)."""
@@ -153,7 +162,7 @@ def lower_bounds(parts, slack):
 
 def _sizes(parts):
     """Squared lengths of queries and of points over all parts."""
-    dtype = parts[0].squares.dtype
+    dtype = parts[0].queries.dtype
     queries = sum(part.weight * row_squares(part.queries) for part in parts)
     points = sum(dtype.type(part.weight) * part.squares for part in parts)
     return queries, points

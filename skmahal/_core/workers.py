@@ -50,10 +50,13 @@ def run(task, items, jobs):
             deque(waiting, maxlen=0)
             raise
 
-    helpers = [_pool().submit(work) for _ in range(min(jobs, len(items)) - 1)]
+    helpers = []
     try:
+        for _ in range(min(jobs, len(items)) - 1):
+            helpers.append(_pool().submit(work))
         work()
     finally:
+        deque(waiting, maxlen=0)
         # One that has not begun has nothing left to do, and need not be waited for.
         begun = [helper for helper in helpers if not helper.cancel()]
         wait(begun)

@@ -119,5 +119,9 @@ class OnlineITML(TargetLearner):
         self.n_pairs = n_pairs
         self.random_state = random_state
 
+    @property
+    def _compiled_step(self):
+        return False, float(self.gamma)
+
     def _change(self, factor, w, target):
         return itml_change(factor, w, target, self.gamma)

@@ -131,6 +131,10 @@ class LEGO(TargetLearner):
             return self.eta
         return np.nan if self.targets_ is None else _AUTO / self.targets_[1] ** 4
 
+    @property
+    def _compiled_step(self):
+        return True, float(self.eta_)
+
     def _change(self, factor, w, target):
         return lego_change(factor, w, target, self.eta_)
 

@@ -100,6 +100,21 @@ class MovingFactor:
         now.version += 1
         return now
 
+    def extended(self, steps):
+        """The factor after ``steps(stored, W, V, added, count)``, and what it did.
+
+        It gets the stored matrix, the log by rows, how many steps of it are added in
+        and how many there are, writes more behind those, and returns how much it did
+        and how many steps there are then.
+        """
+        now = self._with_room()
+        now._steps = now._steps.writable(now._count)
+        W, V = now._steps.between(0, now._steps.room)
+        done, count = steps(now._stored, W, V, now._added, now._count)
+        now.version += count - now._count
+        now._count = now._steps.used = count
+        return now, done
+
     def replaced(self, U):
         """The factor after a step to any U; the log starts anew."""
         room = self._steps.room
@@ -153,10 +168,14 @@ class _Steps:
 
     def followed(self, count, change):
         """The first `count` steps and one more, in place where nobody has others."""
-        steps = self if self.used == count else self.latest(count, count)
+        steps = self.writable(count)
         steps._W[count], steps._V[count] = change.W[:, 0], change.V[:, 0]
         steps.used = count + 1
         return steps
+
+    def writable(self, count):
+        """The first `count` steps with room behind them that nobody else uses."""
+        return self if self.used == count else self.latest(count, count)
 
     def latest(self, count, of):
         """A copy of the last `count` of the first `of` steps."""

@@ -32,7 +32,7 @@ def lego_change(U, w, target, eta):
     >>> round(float(w @ w), 4)  # 4 before
     1.443
     """
-    return _stretched(U, w, lambda y: _lego_length(y, target, eta) / y)
+    return _stretched(U, w, lambda y: lego_length(y, target, eta) / y)
 
 
 def itml_change(U, w, target, gamma):
@@ -52,7 +52,7 @@ def itml_change(U, w, target, gamma):
     >>> round(float(w @ w), 4)  # 4 before
     1.0
     """
-    return _stretched(U, w, lambda y: _itml_stretch(y, target, gamma))
+    return _stretched(U, w, lambda y: itml_stretch(y, target, gamma))
 
 
 def added_row(k, row, v, alpha):
@@ -256,14 +256,14 @@ def _low_rank(w, v):
     return LowRank(w[:, np.newaxis].astype(v.dtype), v[:, np.newaxis])
 
 
-def _lego_length(y, target, eta):
+def lego_length(y, target, eta):
     """The positive root of ``ηŷ ȳ² + (1 - ηŷy) ȳ - ŷ = 0``, without cancellation."""
     b = eta * y * target - 1
     root = np.hypot(b, 2 * np.sqrt(eta) * y)
     return (b + root) / (2 * eta * y) if b > 0 else 2 * y / (root - b)
 
 
-def _itml_stretch(y, target, gamma):
+def itml_stretch(y, target, gamma):
     if np.isinf(gamma):
         return target / y
     return (1 + gamma) * target / (target + gamma * y)

@@ -1,10 +1,12 @@
 """Learners that move distances towards two targets."""
 
+from itertools import islice
 from numbers import Real
 
 import numpy as np
 
 from skmahal._compat import Interval
+from skmahal._core import compiled
 
 from ._base import OnlineLearner, check_squares, moved
 from ._steps import squared_length
@@ -12,12 +14,18 @@ from ._steps import squared_length
 # Targets are settled by so many points, or more where a batch brings them.
 _ENOUGH, _MOST = 64, 256
 
+# Pairs whose differences are held at once.
+_AT_ONCE = 256
+
+_TOO_FAR = "pairs has points too far apart: a squared distance or a step overflows."
+
 
 class TargetLearner(OnlineLearner):
     """Similar pairs are to be nearer than one distance, others farther than another.
 
     Subclasses give `_change(factor, w, target)`, the step of a pair that is not where
-    it should be, for its image ``w = Uz`` and its squared target.
+    it should be, for its image ``w = Uz`` and its squared target; and `_compiled_step`,
+    whether that is LEGO's, and its parameter.
     """
 
     _parameter_constraints = {
@@ -55,6 +63,36 @@ class TargetLearner(OnlineLearner):
     def _settle(self, targets):
         self.targets_ = targets
         self._start = self._sample = None
+
+    def _after(self, steps):
+        if compiled.fast() is None or self.targets_ is None:
+            return super()._after(steps)
+        steps, factor = iter(steps), self._factor
+        while pairs := list(islice(steps, _AT_ONCE)):
+            differences, signs = (np.array(part) for part in zip(*pairs, strict=True))
+            apart = differences.any(axis=1)
+            self.n_steps_ += int(apart.sum())
+            self.n_skipped_ += int(len(apart) - apart.sum())
+            factor = self._run(factor, differences[apart], signs[apart])
+        return factor
+
+    def _run(self, factor, differences, signs):
+        """The factor after some pairs, by compiled loops between two full logs."""
+        from ._loops import target_steps
+
+        asked, first = (self.targets_**2, *self._compiled_step), 0
+        while first < len(signs):
+            rest = differences[first:], signs[first:]
+
+            def steps(*U, rest=rest):
+                done, count = target_steps(U, *rest, *asked)
+                if done < 0:
+                    raise ValueError(_TOO_FAR)
+                return done, count
+
+            factor, done = factor.extended(steps)
+            first += done
+        return factor
 
     def _step(self, factor, z, sign):
         if self.targets_ is None:

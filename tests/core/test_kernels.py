@@ -65,6 +65,8 @@ def test_bounds_are_given_back_as_they_were(backend):
 class Images:
     """Points, queries, and images of both whose squared distances are bounds."""
 
+    room = 1 << 24
+
     def __init__(self, n, k=40, queries=5, dtype=np.float64, lead=6, seed=0):
         rng = np.random.default_rng(seed)
         X, Q = rng.normal(size=(n, k)), rng.normal(size=(queries, k))
@@ -87,9 +89,9 @@ class Images:
 
     def expansion(self, way):
         if way == "columns":
-            return Expansion(self.parts, 1e-5)
+            return Expansion(self.parts, 1e-5, self.room)
         squares = row_squares(self.X).astype(self.X.dtype)
-        return Expansion([Part(self.Q, self.X, squares)], 1e-5)
+        return Expansion([Part(self.Q, self.X, squares)], 1e-5, self.room)
 
     def assert_nearest(self, indices, squares, rtol):
         K = indices.shape[1]
@@ -113,19 +115,19 @@ def test_products_and_search_in_one_find_the_nearest(
 
 
 @pytest.mark.parametrize("way", ["columns", "rows"])
-def test_points_may_be_searched_a_segment_at_a_time(way, monkeypatch):
+def test_points_may_be_searched_a_segment_at_a_time(way):
     """Fewer points at once than neighbours: the first segments decide little."""
-    monkeypatch.setattr(kernels, "_TILE_NUMBERS", 1)
     images = Images(1500)
+    images.room = 1
     for K in (3, 200):
         found = search(images.expansion(way), images.candidates, K, 1500)
         images.assert_nearest(*found[:2], 1e-12)
 
 
-@pytest.mark.parametrize("at_once", [1, 1 << 22])
-def test_queries_that_products_leave_open_are_said(backend, at_once, monkeypatch):
-    monkeypatch.setattr(kernels, "_TILE_NUMBERS", at_once)
+@pytest.mark.parametrize("room", [1, 1 << 24])
+def test_queries_that_products_leave_open_are_said(backend, room):
     images = Images(1500, lead=0)
+    images.room = room
     _, _, undecided = search(images.expansion("columns"), images.candidates, 3, 20)
     assert undecided.all()
     _, _, undecided = search(images.expansion("rows"), images.candidates, 3, 1500)
@@ -171,6 +173,18 @@ def test_ties_go_to_the_lower_index(backend, K):
     exact = (rows**2).sum(axis=1)
     indices, _, _ = search(np.zeros((1, 2000)), candidates, K)
     assert_array_equal(indices[0], np.lexsort((np.arange(2000), exact))[:K])
+
+
+@pytest.mark.parametrize("k", [3, 100, 700])
+@pytest.mark.parametrize("K", [1, 5, 6, 7])
+def test_equal_points_go_by_index_however_they_were_summed(backend, K, k):
+    rng = np.random.default_rng(k)
+    rows = rng.normal(size=(60, k))
+    rows[::6] = rows[0]
+    query = rows[:1] + 0.1 * rng.normal(size=(1, k))
+    none = np.empty((0, k)), np.empty((0, 60))
+    indices, _, _ = search(np.zeros((1, 60)), HeldCandidates(query, rows, *none), K)
+    assert_array_equal(indices[0], 6 * np.arange(K))
 
 
 @pytest.mark.parametrize("finite", [0, 3, 8])

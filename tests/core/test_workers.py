@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from skmahal._core import workers
 from skmahal._core.workers import run
 
 
@@ -45,6 +46,34 @@ def test_an_error_reaches_the_caller_and_ends_the_work(bad):
     time.sleep(0.02)
     assert len(done) == count, "a task was at work after the call had ended"
     assert run(abs, [-1, -2], jobs=2) == [1, 2]
+
+
+def test_work_is_over_when_no_helper_could_be_had(monkeypatch):
+    """The first helper has begun, and the second cannot be started."""
+    done, pool = [], workers._pool()
+
+    class Full:
+        def __init__(self):
+            self.submitted = 0
+
+        def submit(self, work):
+            self.submitted += 1
+            if self.submitted > 1:
+                raise RuntimeError("can't start new thread")
+            return pool.submit(work)
+
+    full = Full()
+    monkeypatch.setattr(workers, "_pool", lambda: full)
+
+    def task(item):
+        time.sleep(1e-3)
+        done.append(item)
+
+    with pytest.raises(RuntimeError, match="new thread"):
+        run(task, range(50), jobs=3)
+    count = len(done)
+    time.sleep(0.02)
+    assert len(done) == count < 50
 
 
 def test_tasks_may_have_tasks_of_their_own():

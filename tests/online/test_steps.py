@@ -7,10 +7,10 @@ import pytest
 
 from skmahal._core.metric import LowRank
 from skmahal.online._steps import (
-    _lego_length,
     added_row,
     itml_change,
     lego_change,
+    lego_length,
     subtracted,
 )
 
@@ -49,7 +49,7 @@ def test_lego_minimises_divergence_and_loss(shape, target, eta):
 @pytest.mark.parametrize("eta", [1e-300, 1e-12, 1e12])
 @pytest.mark.parametrize("y", [1e-9, 1e9])
 def test_the_length_after_a_lego_step_loses_no_digits(eta, y):
-    reached = Fraction(float(_lego_length(y, 1.0, eta)))
+    reached = Fraction(float(lego_length(y, 1.0, eta)))
     y, eta = Fraction(y), Fraction(eta)
     # Either side of the root, by 1e-12, the quadratic has another sign.
     below, above = (
