@@ -9,6 +9,7 @@ from .checks import as_count, as_fraction
 from .exact import MOST_TILE, ExactMaintenance, Found, shaped
 from .gate import changes, reads, writes
 from .images import Columns
+from .metric import relative_change
 from .tiles import (
     ALL_COLUMNS,
     ColumnPart,
@@ -24,6 +25,10 @@ from .workers import run, slices
 _FEW = 8
 
 _ROWS_ARE_ALIKE = ("gaussian", "rademacher")
+
+# How far, relative to its size, a metric may go by whole new ones before the leading
+# directions and what queries look at are chosen again. Until then they are just older.
+_STALE = 0.5
 
 
 class Piece(NamedTuple):
@@ -332,6 +337,7 @@ class MetricMaintenance(ExactMaintenance):
         return chosen, lead, *arranged
 
     def _install(self, chosen, lead, fronts, sketches):
+        """Put into use what :meth:`_drawn_for` has drawn."""
         images = {
             id(piece.image): piece.image for pieces in sketches for piece in pieces
         }
@@ -340,6 +346,7 @@ class MetricMaintenance(ExactMaintenance):
             self._front, self._lead = chosen, lead
             self._fronts, self._sketches = fronts, sketches
             self._state.images = [self._state.rows, *used, *images.values()]
+            self._moved = 0.0
 
     def _planned(self, metric, rng):
         """The :class:`~.front.Front` for a sample under `metric`, and P, k × lead."""
@@ -380,13 +387,28 @@ class MetricMaintenance(ExactMaintenance):
         return Pi - (Pi @ P) @ P.T if P.shape[1] else Pi
 
     def _replace_metric(self, metric, jobs):
-        drawn = self._drawn_for(metric, self._seeds)
+        moved = self._moved + relative_change(self._state.metric, metric)
+        keep = moved < _STALE
+        drawn = self._as_drawn() if keep else self._drawn_for(metric, self._seeds)
         state = self._state.under(metric)
         if self._state.in_use:
             state.prepare([state.rows, *self._looked_at(*drawn)], jobs)
         with state.gate.writing():
             self._hold(state)
             self._install(*drawn)
+            self._moved = moved if keep else 0.0
+
+    def _as_drawn(self):
+        """What is in use, as :meth:`_drawn_for` gives it: images of nothing yet."""
+        pieces = [piece for sketch in self._sketches for piece in sketch]
+        images = [self._lead, *(piece.image for piece in pieces)]
+        new = {id(image): Columns(image.map) for image in images}
+        sketches = [
+            [Piece(new[id(image)], columns) for image, columns in sketch]
+            for sketch in self._sketches
+        ]
+        fronts = [new[id(image)] for image in self._fronts]
+        return self._front, new[id(self._lead)], fronts, sketches
 
     def _picks(self, Q, R, bank=1):
         """Which R sketches serve each query; or which bank of them, for R = 1."""

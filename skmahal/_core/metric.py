@@ -71,6 +71,21 @@ class Metric:
         return self._U
 
 
+def relative_change(before, after):
+    """``‖U' - U‖ / ‖U‖`` in Frobenius norm of two metrics; infinite for other shapes.
+
+    Examples
+    --------
+    >>> one, other = (Metric(U, 2, np.float64) for U in (np.eye(2), 2 * np.eye(2)))
+    >>> relative_change(one, other)
+    1.0
+    """
+    if before.k != after.k:
+        return np.inf
+    size = np.linalg.norm(before.U)
+    return float(np.linalg.norm(after.U - before.U) / size) if size else np.inf
+
+
 def row_change(rows, values, k, dtype):
     """The update that adds `values` to the rows `rows` of a U of k rows.
 

@@ -41,7 +41,7 @@ class OnlineITML(TargetLearner):
         The matrix U to start from. Directions outside its row space stay unmeasured.
     reservoir_size : int, default=128
         Points that are held to make pairs of labelled points.
-    n_pairs : int, default=2
+    n_pairs : int, default=4
         Pairs for every labelled point, in turn of the same and of another label.
     random_state : int, RandomState instance or None, default=None
         Determines the pairs of labelled points.
@@ -108,7 +108,7 @@ class OnlineITML(TargetLearner):
         dissimilar_target=None,
         init="identity",
         reservoir_size=128,
-        n_pairs=2,
+        n_pairs=4,
         random_state=None,
     ):
         self.gamma = gamma

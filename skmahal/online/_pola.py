@@ -39,7 +39,7 @@ class POLA(OnlineLearner):
         A is semi-definite whatever it is.
     reservoir_size : int, default=128
         Points that are held to make pairs of labelled points.
-    n_pairs : int, default=2
+    n_pairs : int, default=4
         Pairs for every labelled point, in turn of the same and of another label.
     random_state : int, RandomState instance or None, default=None
         Determines the pairs of labelled points.
@@ -111,7 +111,7 @@ class POLA(OnlineLearner):
         init="identity",
         tol=1e-10,
         reservoir_size=128,
-        n_pairs=2,
+        n_pairs=4,
         random_state=None,
     ):
         self.init = init

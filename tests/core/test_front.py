@@ -139,6 +139,32 @@ def test_votes_for_few_neighbours_are_bounds_though_many_were_planned_for():
     np.testing.assert_allclose(found**2, np.sort(exact, axis=1)[:, :5])
 
 
+def test_a_plan_is_kept_while_the_metric_goes_a_short_way_and_then_made_anew():
+    X = decaying(600, 120, 0.9)
+    index = MetricMaintenance(np.eye(120), X, m=16, lead="auto", seed=0)
+    index.prepare()
+    first, lead = index._front, index._lead.map
+    rng = np.random.default_rng(0)
+    for step in range(1, 5):
+        U = index.U + 0.2 * np.linalg.qr(rng.normal(size=(120, 120)))[0]
+        index.set_metric(U)
+        kept = index._front is first and index._lead.map is lead
+        # Twice a fifth of its size, and the third time it has gone too far.
+        assert kept == (step < 3)
+        index.check()
+        exact = np.linalg.norm((X[:5, np.newaxis] - X) @ U.T, axis=2)
+        found, _ = index.kneighbors(X[:5], 3)
+        np.testing.assert_allclose(found, np.sort(exact, axis=1)[:, :3], atol=1e-6)
+
+
+def test_a_metric_that_has_nothing_to_do_with_the_last_is_planned_for():
+    X = decaying(600, 120, 0.9)
+    index = MetricMaintenance(np.eye(120), X, m=16, lead="auto", seed=0)
+    lead = index._lead.map
+    index.set_metric(np.random.default_rng(0).normal(size=(120, 120)))
+    assert index._lead.map is not lead
+
+
 def test_one_point_is_enough():
     index = MetricMaintenance(None, np.ones((1, 100)), lead="auto")
     assert index.kneighbors(np.zeros((2, 100)), 1)[0].tolist() == [[10.0], [10.0]]
