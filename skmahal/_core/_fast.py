@@ -480,12 +480,6 @@ def nearest(bounds, queries, candidates, ahead, most, found, undecided):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _add_multiple(column, factor, step):
-    for j in range(len(step)):
-        column[j] += factor * step[j]
-
-
-@njit(cache=True, nogil=True, fastmath=_SUMS)
 def _add_squares(squares, column):
     for j in range(len(column)):
         squares[j] += np.float64(column[j]) * np.float64(column[j])
@@ -499,11 +493,11 @@ def add_to_columns(chunks, weights, steps):
     for chunk in range((n + width - 1) // width):
         start = chunk * width
         stop = min(start + width, n)
+        change = np.dot(weights, np.ascontiguousarray(steps[:, start:stop]))
         squares[:] = 0
         for c in range(len(weights)):
             column = chunks[chunk, c, : stop - start]
-            for p in range(len(steps)):
-                _add_multiple(column, weights[c, p], steps[p, start:stop])
+            _add(column, change[c])
             _add_squares(squares, column)
         for j in range(stop - start):
             chunks[chunk, -1, j] = squares[j]
