@@ -49,6 +49,8 @@ def audit(estimates, exact, eps, promised):
     True
     >>> audit(1.2 * exact, exact, eps=0.1, promised=0.01).passed
     False
+    >>> audit(exact, exact, eps=0.1, promised=1e-9).p_value
+    1.0
     """
     exact = np.asarray(exact, dtype=np.float64)
     misses = int(np.sum(relative_errors(estimates, exact) > eps))
@@ -59,5 +61,5 @@ def audit(estimates, exact, eps, promised):
         ratios={q: float(np.quantile(ratios, q)) for q in QUANTILES},
         outside=misses / len(exact),
         promised=promised,
-        p_value=min(1.0, promised * len(exact) / max(misses, 1)),
+        p_value=min(1.0, promised * len(exact) / misses) if misses else 1.0,
     )

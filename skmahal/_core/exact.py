@@ -415,7 +415,11 @@ class ExactMaintenance:
         return Q, np.ndim(q) == 1
 
     def _pairs(self, i, j):
-        i, j = np.broadcast_arrays(np.asarray(i), np.asarray(j))
+        try:
+            i, j = np.broadcast_arrays(np.asarray(i), np.asarray(j))
+        except ValueError as error:
+            shapes = f"{np.shape(i)} and {np.shape(j)}"
+            raise ValueError(f"i and j have shapes that differ: {shapes}.") from error
         flat = as_indices("i", i.ravel(), self.n), as_indices("j", j.ravel(), self.n)
         return *flat, i.shape
 

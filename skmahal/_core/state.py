@@ -198,7 +198,9 @@ class State:
             u = self.transform(Q)
             fits = np.einsum("ij,ij->i", u, u).max() < np.finfo(self.dtype).max / 16
         if not fits:
-            raise ValueError(f"Queries are too large for distances in {self.dtype}.")
+            raise ValueError(
+                f"X has queries that are too large for distances in {self.dtype}."
+            )
         return u
 
     def take(self, indices):

@@ -229,10 +229,18 @@ def _check_mode(mode):
 
 
 def _without_self(distances, indices, start):
-    """Drop each point from its own neighbours, or the first where it is not there."""
+    """Drop each point from its own neighbours, or the last where it is not there.
+
+    It is not where others at the same place come before it.
+
+    Examples
+    --------
+    >>> _without_self(np.zeros((1, 3)), np.array([[4, 5, 6]]), start=7)
+    (array([[0., 0.]]), array([[4, 5]]))
+    """
     others = indices != np.arange(start, start + len(indices))[:, np.newaxis]
     absent = others.all(axis=1)
-    others[absent, 0] = False
+    others[absent, -1] = False
     shape = len(indices), indices.shape[1] - 1
     return distances[others].reshape(shape), indices[others].reshape(shape)
 

@@ -70,7 +70,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self : object
             The fitted learner. O(kd) a pair.
         """
-        with as_before_on_error(self):
+        with as_before_on_error(self), np.errstate(over="ignore", invalid="ignore"):
             return self._learn(pairs, y, anew=True)
 
     @fit_context(prefer_skip_nested_validation=True)
@@ -92,7 +92,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         self : object
             The learner after the steps. O(kd) a pair.
         """
-        with as_before_on_error(self):
+        with as_before_on_error(self), np.errstate(over="ignore", invalid="ignore"):
             return self._learn(pairs, y, anew=not self._is_fitted)
 
     @property
@@ -391,13 +391,12 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _after(self, steps):
         factor = self._factor
-        with np.errstate(over="ignore", invalid="ignore"):
-            for z, sign in steps:
-                if z.any():
-                    factor = self._step(factor, z, sign)
-                    self.n_steps_ += 1
-                else:
-                    self.n_skipped_ += 1
+        for z, sign in steps:
+            if z.any():
+                factor = self._step(factor, z, sign)
+                self.n_steps_ += 1
+            else:
+                self.n_skipped_ += 1
         return factor
 
     def _read_points(self, X, y, anew):

@@ -879,6 +879,24 @@ def test_an_integer_seed_gives_the_same_answers_on_every_run(kind):
     assert_same_answers(one, other)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_points_that_tie_with_a_point_go_by_index(dtype):
+    """More of them than neighbours: some points do not find themselves."""
+    X = np.repeat(np.arange(3, dtype=dtype), 20)[:, np.newaxis]
+    found = SketchedMahalanobisNeighbors(5).fit(X).kneighbors(return_distance=False)
+    for i, row in enumerate(found):
+        same = [j for j in range(20 * (i // 20), 20 * (i // 20) + 20) if j != i]
+        assert row.tolist() == same[:5]
+
+
+def test_estimates_that_are_exact_pass_an_audit_of_few_pairs():
+    X = np.random.default_rng(0).normal(size=(500, 10))
+    audit = SketchedMahalanobisNeighbors(random_state=0).fit(X).audit(100)
+    assert audit.outside == 0
+    assert audit.p_value == 1
+    assert audit.passed
+
+
 def test_seeds_determine_the_sketches():
     Q = normal(10, WIDE, seed=6)
     states = [0, 1, None, None, np.random.RandomState(0)]
@@ -1260,5 +1278,5 @@ def test_many_updates_pass_the_end_of_the_log():
 def test_queries_whose_distances_overflow_are_refused(params, method):
     index = SketchedMahalanobisNeighbors(**params).fit(clustered().astype(np.float32))
     far = np.full((2, index.n_features_in_), 1e25, dtype=np.float32)
-    with pytest.raises(ValueError, match="Queries are too large"):
+    with pytest.raises(ValueError, match="X has queries that are too large"):
         getattr(index, method)(far)

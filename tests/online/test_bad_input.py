@@ -119,6 +119,14 @@ def test_points_too_far_apart_are_refused(name, scale):
 
 
 @EVERY
+def test_points_too_far_apart_give_an_error_and_no_warning(name):
+    """Warnings are errors here, and would come instead of it."""
+    pairs = np.full((60, 2, 2), 1e200) * [[[0.0], [1.0]]]
+    with pytest.raises(ValueError, match="too far apart"):
+        type(LEARNERS[name])().fit(pairs, np.tile([1, -1], 30))
+
+
+@EVERY
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("form", ["pairs", "points"])
 @pytest.mark.parametrize("at", [0, 1, 3])
