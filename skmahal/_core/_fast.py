@@ -1,7 +1,7 @@
 """The work of single queries as compiled loops; :mod:`.compiled` tells of them.
 
 Functions are compiled when first called and kept on disk. They hold no lock, so threads
-run them side by side. They are in one file because what is kept on disk is made anew when
+run them side by side. They are in one file, as what is kept on disk is made anew when
 the file of a function changes, and not when that of a function it calls does.
 """
 
