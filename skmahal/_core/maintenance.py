@@ -261,7 +261,8 @@ class MetricMaintenance(ExactMaintenance):
             bounds = self._bounds(asked[1], picks[here], K)
             return self._search(*asked, bounds, most, here, found)
 
-        left = np.concatenate(run(find, self._groups(picks, jobs), jobs))
+        groups = self._groups(picks, jobs, whole=candidates is not None)
+        left = np.concatenate(run(find, groups, jobs))
         if left.size:
             self._find_exactly(Q, left, found, jobs)
         return self._settled(Q, found)
@@ -415,15 +416,21 @@ class MetricMaintenance(ExactMaintenance):
         messages = keyed.query_bytes(Q, self._multipliers)
         return keyed.choose(self._key, messages, self.L // bank, R)
 
-    def _groups(self, picks, jobs):
-        """Positions of queries that go together: one sketch where one serves each."""
+    def _groups(self, picks, jobs, whole):
+        """Positions of queries that go together: one sketch where one serves each.
+
+        `whole` says that all bounds of a group are made before any is looked at.
+        """
         count, R = picks.shape
         if R > 1:
             tiles = self._tiles(count, (R + 2) * self.n)
             return [np.arange(tile.start, tile.stop) for tile in tiles]
         if count == 1:
             return [np.zeros(1, dtype=np.intp)]
-        most = min(self._group_rows, -(-count // jobs))
+        most = self._tile_rows(max((R + 2) * self.n if whole else self.n, self.k))
+        if not whole and self._searches_as_it_multiplies:
+            most = MOST_TILE
+        most = min(most, -(-count // jobs))
         order = np.argsort(picks[:, 0], kind="stable")
         starts = np.flatnonzero(np.diff(picks[order, 0])) + 1
         groups = [
@@ -435,11 +442,9 @@ class MetricMaintenance(ExactMaintenance):
         return sorted(groups, key=len, reverse=True)
 
     @property
-    def _group_rows(self):
-        """Queries of a group: all their bounds at once, or compiled loops in turn."""
-        if compiled.fast() is not None and self._state.holds_rows:
-            return MOST_TILE
-        return self._tile_rows(max(self.n, self.k))
+    def _searches_as_it_multiplies(self):
+        """Whether compiled loops make bounds a segment of the points at a time."""
+        return compiled.fast() is not None and self._state.holds_rows
 
     def _certificate(self, misses, k=None):
         """R, and the relative error that the median of R sketches rarely exceeds."""

@@ -345,7 +345,7 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def _checked_n_neighbors(self, n_neighbors, most):
         n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors
-        if not most:
+        if most == 0:
             raise ValueError(
                 f"n_neighbors is {n_neighbors!r}, but the only point has no other."
             )

@@ -88,3 +88,12 @@ def test_threads_share_the_memory(params, n, method, monkeypatch):
     knn = SketchedMahalanobisClassifier(metric_learner=2 * np.eye(10), **params)
     knn.set_params(n_jobs=8).fit(X, np.arange(n) % 3)
     assert peak_of(knn, method, Q) < LIMIT + 1
+
+
+def test_estimates_for_a_budget_of_candidates_are_made_a_tile_at_a_time():
+    """All of 200 queries at once would be 76 MiB."""
+    X, Q = normal(100_000, 10).astype(np.float32), normal(200, 10, seed=1)
+    params = {**SKETCHED, "n_candidates": 50, "n_jobs": 1}
+    knn = SketchedMahalanobisRegressor(5, **params).fit(X, np.arange(len(X)))
+    assert knn.engine_ == "sketched"
+    assert peak_of(knn, "kneighbors", Q) < LIMIT + 1
