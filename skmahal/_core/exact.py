@@ -27,8 +27,8 @@ MOST_TILE = 256
 # Rows from this length on are read for one query, rather than multiplied by it.
 _LONG = 128
 
-# To read as many takes longer than to wake a thread.
-_NUMBERS_A_THREAD = 1 << 20
+# To read as many from memory takes longer than to wake a thread and share its cache.
+_NUMBERS_A_THREAD = 1 << 23
 
 
 class ExactMaintenance:

@@ -8,8 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 
 from skmahal._core import compiled, kernels
+from skmahal._core import exact as exact_module
+from skmahal._core.exact import ExactMaintenance
 from skmahal._core.images import Columns
 from skmahal._core.kernels import HeldCandidates, TakenCandidates
 from skmahal._core.tiles import ColumnPart, Expansion, Part, row_squares
@@ -238,3 +241,31 @@ def test_the_smallest_of_many_are_found_through_a_sample():
     for K in (1, 10, 2000):
         found = kernels.smallest_bounds(values, K)
         assert_array_equal(np.sort(found), np.sort(np.argsort(values)[:K]))
+
+
+@pytest.mark.parametrize("K", [1, 7, 200, 300])
+@pytest.mark.parametrize("jobs", [1, 2, 7])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_threads_share_the_points_for_one_query(backend, K, jobs, dtype):
+    """Also where a thread has fewer points than neighbours are asked for."""
+    rng = np.random.default_rng(0)
+    U, X = rng.normal(size=(130, 140)), rng.normal(size=(301, 140))
+    index = ExactMaintenance(U.astype(dtype), X[:300].astype(dtype))
+    index.update_low_rank(rng.normal(size=130), rng.normal(size=140))
+    found, indices = index.kneighbors(X[300].astype(dtype), K, jobs=jobs)
+    exact = np.linalg.norm((X[:300] - X[300]) @ index.U.T.astype(float), axis=1)
+    rtol = 1e-4 if dtype == np.float32 else 1e-10
+    assert_allclose(found[0], np.sort(exact)[:K], rtol=rtol)
+    assert_allclose(exact[indices[0]], found[0], rtol=rtol)
+
+
+@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
+def test_more_threads_are_for_rows_that_loops_can_read(monkeypatch):
+    monkeypatch.setattr(exact_module, "_NUMBERS_A_THREAD", 10_000)
+    X = np.random.default_rng(0).normal(size=(100, 200))
+    assert ExactMaintenance(None, X).most_threads_for_one == 3
+    assert ExactMaintenance(None, X[:, :50]).most_threads_for_one == 1
+    assert ExactMaintenance(None, sparse.csr_matrix(X)).most_threads_for_one == 1
+    assert ExactMaintenance(None, X + 1e6).most_threads_for_one == 1
+    monkeypatch.setattr(compiled, "fast", lambda: None)
+    assert ExactMaintenance(None, X).most_threads_for_one == 1
