@@ -9,6 +9,7 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
+from skmahal._core import compiled
 from skmahal.online import LEGO, _base
 from skmahal.online._log import MovingFactor
 
@@ -129,11 +130,15 @@ def test_points_too_far_apart_give_an_error_and_no_warning(name):
 @EVERY
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("form", ["pairs", "points"])
-@pytest.mark.parametrize("at", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("loops", "at"), [(False, 0), (False, 1), (False, 17), (True, 0), (True, 3)]
+)
 def test_a_batch_that_is_interrupted_leaves_no_trace(
-    name, error, form, at, monkeypatch
+    name, error, form, loops, at, monkeypatch
 ):
-    """In a step, or between two compiled loops over steps."""
+    """In a step, or between two compiled loops over steps where there are such."""
+    if not loops:
+        monkeypatch.setattr(compiled, "fast", lambda: None)
     learner = fitted(name)
     left = [at]
 
