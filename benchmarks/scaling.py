@@ -20,6 +20,7 @@ K = 10
 UPDATES = 100
 QUERIES = 1000
 SINGLES = 50
+FITS = 3
 
 GIB = 1 << 30
 GOAL_MEMORY = 24 * GIB
@@ -68,7 +69,9 @@ def measure(n, d, n_jobs):
         K, metric_learner=U, random_state=0, n_jobs=n_jobs
     )
     row = {"n": n, "d": d, "k": d, "K": K}
-    row["fit"] = _timing.timed(index.fit, X)[0]
+    fits = [_timing.timed(index.fit, X)[0] for _ in range(FITS)]
+    # The least: pages that a process first touches cost what the machine likes.
+    row["fit"], row["fits"] = min(fits), fits
     row["first_queries"] = _timing.timed(index.kneighbors, Q)[0]
     steps = Steps(X, U)
     updates = [_timing.timed(_update, index, *steps.next())[0] for _ in range(UPDATES)]

@@ -96,13 +96,13 @@ def dots(rows, columns, out):
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
 def _gap(query, rows, i, start, stop):
-    """``‖query - rows[i]‖²`` over some columns, summed in float64.
+    """``‖query - rows[i]‖²`` over a block of columns, in the type of the rows.
 
     Unsigned numbers as indices: those that may be negative would keep the loop scalar.
     """
-    total = 0.0
+    total = rows.dtype.type(0)
     for j in range(np.uint64(start), np.uint64(stop)):
-        gap = np.float64(query[j] - rows[i, j])
+        gap = query[j] - rows[i, j]
         total += gap * gap
     return total
 
@@ -112,15 +112,16 @@ def _gaps(query, rows, points, start, stop, totals):
     """The same for four points, added to their totals."""
     a, b = np.uint64(points[0]), np.uint64(points[1])
     c, d = np.uint64(points[2]), np.uint64(points[3])
-    to_a, to_b, to_c, to_d = 0.0, 0.0, 0.0, 0.0
+    zero = rows.dtype.type(0)
+    to_a, to_b, to_c, to_d = zero, zero, zero, zero
     for j in range(np.uint64(start), np.uint64(stop)):
-        gap = np.float64(query[j] - rows[a, j])
+        gap = query[j] - rows[a, j]
         to_a += gap * gap
-        gap = np.float64(query[j] - rows[b, j])
+        gap = query[j] - rows[b, j]
         to_b += gap * gap
-        gap = np.float64(query[j] - rows[c, j])
+        gap = query[j] - rows[c, j]
         to_c += gap * gap
-        gap = np.float64(query[j] - rows[d, j])
+        gap = query[j] - rows[d, j]
         to_d += gap * gap
     totals[0] += to_a
     totals[1] += to_b

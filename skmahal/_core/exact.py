@@ -28,7 +28,7 @@ MOST_TILE = 256
 _LONG = 128
 
 # To read as many from memory takes longer than to wake a thread and share its cache.
-_NUMBERS_A_THREAD = 1 << 23
+_NUMBERS_A_THREAD = 1 << 22
 
 
 class ExactMaintenance:

@@ -194,9 +194,11 @@ class State:
 
     def transform_queries(self, Q):
         """The same for queries, whose squared distances must not overflow."""
+        most = np.finfo(self.dtype).max / 16
         with np.errstate(over="ignore", invalid="ignore"):
             u = self.transform(Q)
-            fits = np.einsum("ij,ij->i", u, u).max() < np.finfo(self.dtype).max / 16
+            # All queries together are soon told to be small, and nearly always are.
+            fits = np.vdot(u, u) < most or np.einsum("ij,ij->i", u, u).max() < most
         if not fits:
             raise ValueError(
                 f"X has queries that are too large for distances in {self.dtype}."
