@@ -50,7 +50,7 @@ class MovingFactor:
 
     def __init__(self, U, room, version=0, stream=None):
         self._stored = U
-        self._steps = _Steps(room, *U.shape, U.dtype)
+        self._steps = StepLog(room, *U.shape, U.dtype)
         self._count = self._added = 0
         self.version = version
         self.stream = secrets.token_hex(16) if stream is None else stream
@@ -95,7 +95,7 @@ class MovingFactor:
     def moved(self, change):
         """The factor after ``U += W Vᵀ``, W and V of one column."""
         now = self._with_room()
-        now._steps = now._steps.followed(now._count, change)
+        now._steps = now._steps.followed(now._count, change.W[:, 0], change.V[:, 0])
         now._count += 1
         now.version += 1
         return now
@@ -156,7 +156,7 @@ class MovingFactor:
         return {**self.__dict__, "_steps": self._steps.latest(self._count, self._count)}
 
 
-class _Steps:
+class StepLog:
     """Columns of W and V, kept as rows. Rows in use are never written to again."""
 
     def __init__(self, room, k, d, dtype):
@@ -166,10 +166,10 @@ class _Steps:
     def between(self, first, last):
         return self._W[first:last], self._V[first:last]
 
-    def followed(self, count, change):
+    def followed(self, count, w, v):
         """The first `count` steps and one more, in place where nobody has others."""
         steps = self.writable(count)
-        steps._W[count], steps._V[count] = change.W[:, 0], change.V[:, 0]
+        steps._W[count], steps._V[count] = w, v
         steps.used = count + 1
         return steps
 
@@ -180,7 +180,7 @@ class _Steps:
     def latest(self, count, of):
         """A copy of the last `count` of the first `of` steps."""
         k, d = self._W.shape[1], self._V.shape[1]
-        steps = _Steps(self.room, k, d, self._W.dtype)
+        steps = StepLog(self.room, k, d, self._W.dtype)
         steps._W[:count], steps._V[:count] = self.between(of - count, of)
         steps.used = count
         return steps

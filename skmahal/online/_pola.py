@@ -7,6 +7,7 @@ import numpy as np
 from skmahal._compat import Interval, StrOptions
 
 from ._base import OnlineLearner, check_squares, moved
+from ._square import MovingSquare
 from ._steps import added_row, squared_length, subtracted
 
 
@@ -77,8 +78,10 @@ class POLA(OnlineLearner):
     -----
     A dissimilar pair costs O(kd), one pass over U. When the zero rows are used up, a QR
     decomposition makes room, O(kd²) once in d / 8 such pairs, so O(kd) each. A
-    similar pair with a loss costs O(kd) a product with A, and takes as many products as
-    Lanczos' process needs for one eigenvector, at most rank(A) + 1.
+    similar pair with a loss costs O(d²) a product with A, and takes as many products as
+    Lanczos' process needs for one eigenvector, at most rank(A) + 1. For these A is held
+    beside U from the first such pair on, d² numbers in float64 that are made in O(kd²)
+    and then follow U.
 
     References
     ----------
@@ -126,6 +129,7 @@ class POLA(OnlineLearner):
 
     def _begin(self, points, labelled):
         super()._begin(points, labelled)
+        self._square = None
         self.b_ = 1.0
         self.n_clipped_ = 0
 
@@ -141,7 +145,7 @@ class POLA(OnlineLearner):
         return _with_zero_rows(U)
 
     def _step(self, factor, z, sign):
-        loss = 1 + sign * (check_squares(squared_length(factor @ z)) - self.b_)
+        loss = 1 + sign * (check_squares(self._squared(factor, z)) - self.b_)
         if loss <= 0:
             return factor
         squares = squared_length(z)
@@ -151,10 +155,22 @@ class POLA(OnlineLearner):
             return factor
         return (self._nearer if sign > 0 else self._farther)(factor, z, alpha)
 
+    def _squared(self, factor, z):
+        """``zᵀAz``, from A where it is held."""
+        if self._square is None:
+            return squared_length(factor @ z)
+        z = z.astype(np.float64)
+        return z @ (self._square @ z)
+
     def _nearer(self, factor, z, alpha):
+        if self._square is None:
+            U = factor.components().astype(np.float64)
+            self._square = MovingSquare(U.T @ U)
         tol = max(self.tol, np.finfo(factor.dtype).eps)
-        change, clipped = subtracted(factor, z, alpha, tol)
+        change, clipped = subtracted(factor, z, alpha, tol, self._square)
         self.n_clipped_ += clipped
+        if change is not None:
+            self._square = self._square.moved(change, change.W[:, 0] @ factor)
         return moved(factor, change)
 
     def _farther(self, factor, z, alpha):
@@ -164,6 +180,8 @@ class POLA(OnlineLearner):
             factor = factor.replaced(_with_zero_rows(U))
         change = added_row(factor.shape[0], self._rows, z, alpha)
         self._rows += 1
+        if self._square is not None:
+            self._square = self._square.moved(change, np.zeros(len(z)))
         return moved(factor, change)
 
 

@@ -62,7 +62,7 @@ def added_row(k, row, v, alpha):
     return LowRank(W, np.sqrt(alpha).astype(v.dtype) * v[:, np.newaxis])
 
 
-def subtracted(U, v, alpha, tol):
+def subtracted(U, v, alpha, tol, square=None):
     r"""The change that gives ``A - α vvᵀ``, projected to the semi-definite matrices.
 
     Write :math:`B = A - \alpha vv^\top`. By interlacing, B has at most one negative
@@ -91,8 +91,8 @@ def subtracted(U, v, alpha, tol):
     and :math:`p = U A^{+} v`, and are taken from it once what is left out changes
     :math:`U'^\top U'` by at most `tol` in units of the largest eigenvalue of A. The
     space is exhausted after rank(A) + 1 products at the latest, and then the result is
-    exact to rounding. O(kd) a product; after j products O(j²d + j³) for the basis
-    and small eigenproblems.
+    exact to rounding. O(kd) a product, or O(d²) where A is known; after j products
+    O(j²d + j³) for the basis and small eigenproblems.
 
     Parameters
     ----------
@@ -104,6 +104,8 @@ def subtracted(U, v, alpha, tol):
         Positive.
     tol : float
         Error that is allowed, relative to A.
+    square : array of shape (d, d), or None
+        A, or anything that ``square @ q`` works on; None takes products with U.
 
     Returns
     -------
@@ -122,13 +124,13 @@ def subtracted(U, v, alpha, tol):
     array([[2., 0.],
            [0., 0.]])
     """
-    space = _Krylov(U, v)
+    space = _Krylov(_Square(U) if square is None else square, v, U.shape[0])
     found, check = None, 2
     while found is None:
         space.extend()
         if space.size >= check or space.exhausted:
             found = _settled(space, alpha, tol)
-            check = max(space.size + 1, space.size * 5 // 4)
+            check = max(space.size + 1, space.size * 17 // 16)
     clipped, vector, root = found
     image = U @ (vector @ space.basis).astype(v.dtype)
     if clipped:
@@ -181,9 +183,9 @@ class _Krylov:
     times the last coordinate of a vector of the space is what A takes out of it.
     """
 
-    def __init__(self, U, v):
-        self._U, self._dtype = U, v.dtype
-        self._most = min(U.shape[0] + 1, len(v))
+    def __init__(self, A, v, rank):
+        self._A, self._dtype = A, v.dtype
+        self._most, self._d = min(rank + 1, len(v)), len(v)
         self.size, self.border, self.scale = 0, 0.0, np.finfo(float).tiny
         self._reserve(min(self._most, 16))
         self.length = np.sqrt(squared_length(v))
@@ -210,8 +212,7 @@ class _Krylov:
         q = self._vectors[last] = self._next
         if last:
             self._matrix[last, last - 1] = self._matrix[last - 1, last] = self.border
-        image = self._U @ q.astype(self._dtype)
-        rest = (image @ self._U).astype(np.float64)
+        rest = self._A @ q
         size = np.sqrt(rest @ rest)
         self._matrix[last, last] = q @ rest
         self.size += 1
@@ -227,11 +228,22 @@ class _Krylov:
 
     def _reserve(self, most):
         """Room for `most` vectors; what is there is kept."""
-        vectors, matrix = np.empty((most, self._U.shape[1])), np.zeros((most, most))
+        vectors, matrix = np.empty((most, self._d)), np.zeros((most, most))
         if self.size:
             vectors[: self.size] = self.basis
             matrix[: self.size, : self.size] = self.matrix()
         self._vectors, self._matrix = vectors, matrix
+
+
+class _Square:
+    """``UᵀU`` that is not formed."""
+
+    def __init__(self, U):
+        self._U = U
+
+    def __matmul__(self, q):
+        image = self._U @ q.astype(self._U.dtype)
+        return (image @ self._U).astype(np.float64)
 
 
 def _stretched(U, w, stretch):

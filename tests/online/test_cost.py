@@ -7,7 +7,7 @@ import pytest
 from sklearn.base import clone
 
 from skmahal._core import compiled
-from skmahal.online import POLA, _log
+from skmahal.online import POLA, _log, _square
 
 from .streams import LEARNERS, pair_stream
 
@@ -30,6 +30,19 @@ def products(monkeypatch):
             return plain(self, other)
 
         monkeypatch.setattr(_log.MovingFactor, name, counted)
+    return seen
+
+
+@pytest.fixture
+def squares(monkeypatch):
+    """Products of A and a vector, in a list that grows."""
+    seen, plain = [], _square.MovingSquare.__matmul__
+
+    def counted(self, other):
+        seen.append(np.shape(other))
+        return plain(self, other)
+
+    monkeypatch.setattr(_square.MovingSquare, "__matmul__", counted)
     return seen
 
 
@@ -68,7 +81,7 @@ def test_a_dissimilar_pair_of_pola_is_one_product(products, decompositions):
 
 
 def test_a_similar_pair_of_pola_decomposes_only_small_matrices(
-    products, decompositions
+    products, squares, decompositions
 ):
     pairs, y = pair_stream(300, D)
     learner = POLA(tol=1e-4).fit(pairs, y)
@@ -76,16 +89,19 @@ def test_a_similar_pair_of_pola_decomposes_only_small_matrices(
     small = [size for name, size in decompositions if name == "eigh"]
     assert {name for name, _ in decompositions} <= {"eigh", "qr"}
     assert max(small) < D // 2
-    assert len(products) < 300 * D // 2
+    assert len(squares) < 300 * D // 4
+    # Of U: for the loss until A is held, for the step, and for how A follows.
+    assert len(products) < 3 * 300
 
 
-def test_a_space_that_is_soon_exhausted_takes_few_products(products):
+def test_a_space_that_is_soon_exhausted_takes_few_products(products, squares):
     # A has two distinct eigenvalues: the Krylov space has two dimensions.
     init = np.diag(np.repeat([1.0, 2.0], D // 2))
     pairs, _ = pair_stream(1, D)
     POLA(init=init).fit(5 * pairs, [1])
-    # The loss, two with U and Uᵀ, and the image of the result.
-    assert len(products) == 1 + 2 * 2 + 1
+    assert len(squares) == 2
+    # The loss, the image of the result, and what A follows it by.
+    assert len(products) == 3
 
 
 @pytest.mark.parametrize("form", ["pairs", "points"])
@@ -100,5 +116,7 @@ def test_the_memory_of_a_stream_is_bounded(name, form):
         sizes.append(len(pickle.dumps(learner)))
     k, d = learner.components_.shape
     numbers = k * d + _log.log_room(d) * (k + d) + 8 * d
+    if name == "POLA":
+        numbers += d * d + _square._ROOM * (d + 1)
     assert 8 * k * d < min(sizes)
     assert max(sizes) < 8 * numbers + 4_000
