@@ -9,7 +9,7 @@ and the squared lengths are one column more.
 import numpy as np
 
 from . import compiled
-from .points import grown, owned
+from .points import grown, owned, sifted
 from .tiles import ALL_COLUMNS, add_product, row_squares
 
 CHUNK = 128
@@ -76,7 +76,7 @@ class Rows(Image):
 
     def keep(self, mask):
         """Keep the points where `mask` is True."""
-        self.load(self._buffer[: len(mask)][mask])
+        self.load(sifted(self._buffer, mask))
 
     def check(self, n):
         """Rows have nothing beside them that could be wrong."""

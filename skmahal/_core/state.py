@@ -512,7 +512,8 @@ class State:
         def fill(here):
             rows[here] = self.metric.transform(self.points.take(here))
 
-        run(fill, slices(self.n, block_rows(self.d, self.dtype.itemsize)), jobs)
+        step = min(block_rows(self.d, self.dtype.itemsize), -(-self.n // jobs))
+        run(fill, slices(self.n, step), jobs)
         return rows
 
     def _hold_identity_rows(self):

@@ -137,10 +137,10 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         change : LowRank or None
             ``(W, V)``, of shapes (k, p) and (n_features, p), with
             ``components_ == before + W @ V.T`` up to rounding; p is the number of
-            steps. None where they are not known: the log holds at most
-            ``max(16, n_features // 32)`` steps and at least half as many of the latest,
-            begins anew where U was not changed by a step of low rank, and knows of no
-            other fit. O(p(k + d)).
+            steps. None where they are not known: the log holds at most a quarter of
+            `n_features` steps, from 16 to 64 or a 32nd of `n_features`, and at least
+            half as many of the latest, begins anew where U was not changed by a step of
+            low rank, and knows of no other fit. O(p(k + d)).
         """
         check_is_fitted(self)
         return None if token is None else self._factor.since(token)

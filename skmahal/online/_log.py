@@ -196,14 +196,15 @@ class StepLog:
 
 
 def log_room(d):
-    """Columns worth keeping for d features: beyond them a whole new U is cheaper.
+    """Columns worth keeping for d features.
 
     Following p columns costs an index p passes over points of d features, and taking
-    a new U costs a matrix product that runs many times faster a number.
+    a new U costs a matrix product that runs many times faster a number: beyond d / 4
+    columns, and 64 of them unless d is large, a whole new U is as cheap.
 
     Examples
     --------
-    >>> log_room(10), log_room(2_000)
-    (16, 62)
+    >>> log_room(10), log_room(200), log_room(4_000)
+    (16, 50, 125)
     """
-    return max(16, d // 32)
+    return max(16, min(d // 4, 64), d // 32)

@@ -79,7 +79,8 @@ class _Plan:
     def _pair(self, new):
         alike = self.labels[self.held] == self.labels[new]
         partners = {1: self.held[alike], -1: self.held[~alike]}
-        for sign in (1, -1) * (self.n_pairs // 2) + (1,) * (self.n_pairs % 2):
+        signs = (1, -1) * (self.n_pairs // 2) + (1,) * (self.n_pairs % 2)
+        for sign, share in zip(signs, self.rng.random(self.n_pairs), strict=True):
             if partners[sign].size:
-                partner = partners[sign][self.rng.integers(partners[sign].size)]
+                partner = partners[sign][int(share * partners[sign].size)]
                 self.pairs.append((new, partner, sign))

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from skmahal._core import points as storage
 from skmahal._core.points import DensePoints, SparsePoints, far_origin, grown
 
 X = np.round(np.random.default_rng(0).normal(size=(20, 6)), 1)
@@ -60,3 +61,27 @@ def test_products_with_far_points_lose_no_precision():
 def test_growth_keeps_the_memory_order():
     assert grown(np.ones((3, 4), order="F"), 3, 4).flags.f_contiguous
     assert grown(np.ones((3, 4)), 3, 4).flags.c_contiguous
+
+
+def test_a_window_that_slides_is_copied_once_a_turn(monkeypatch):
+    copies = []
+    plain = storage.grown
+
+    def counted(buffer, used, needed):
+        copies.append(needed > len(buffer))
+        return plain(buffer, used, needed)
+
+    monkeypatch.setattr(storage, "grown", counted)
+    window, truth = DensePoints(X), X
+    for _ in range(50):
+        window.append(X[:5])
+        window = window.kept(np.arange(window.n) >= 5)
+        truth = np.concatenate([truth, X[:5]])[5:]
+        np.testing.assert_array_equal(window.array, truth)
+    # Removing copies what stays, and leaves room for what comes.
+    assert sum(copies) == 1
+
+
+def test_room_that_is_mostly_idle_is_given_back():
+    window = DensePoints(np.zeros((100, 3)))
+    assert len(window.kept(np.arange(100) < 10)._buffer) == 10

@@ -112,7 +112,7 @@ def test_a_pickle_holds_the_steps_and_no_empty_room():
 
 
 def test_the_room_is_small_beside_the_metric():
-    assert [log_room(d) for d in (1, 511, 1024, 2048)] == [16, 16, 32, 64]
+    assert [log_room(d) for d in (1, 64, 200, 1024, 4096)] == [16, 16, 50, 64, 128]
 
 
 @pytest.mark.parametrize("name", LEARNERS)
