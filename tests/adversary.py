@@ -138,7 +138,9 @@ def summing_by_neighbours(index, points, count, rng):
     ``‖Π(q - a)‖² - ‖Π(q + a)‖² = -4 qᵀΠᵀΠ a``: the answer is the sign of q along
     ``w = ΠᵀΠ a``, and the sum turns to w. This lies in the row space of Π, where
     lengths are near ``√(1 + k/m)`` times too long. No distance needs to be reported:
-    which point is returned is enough, where estimates decide that.
+    which point is returned is enough, where estimates decide that, as they do with an
+    integer `n_candidates`. Certified neighbours are the true ones, but for delta, and
+    teach next to nothing.
     """
     Q = rng.normal(size=(count, points.shape[1]))
     nearest = index.kneighbors(Q, 1, return_distance=False)[:, 0]

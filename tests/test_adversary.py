@@ -246,7 +246,7 @@ def test_certified_neighbours_of_one_sketch_are_missed_after_an_attack(monkeypat
 def test_no_longer_attack_moves_a_larger_index(attack):
     k, m, points = 256, 16, two_points(256)
     L = safe_number(k, m)
-    R = bounds.adaptive_votes(L, plan.BETA, DELTA / (2 * len(points)) / 10)
+    R = bounds.adaptive_votes(L, plan.BETA, DELTA / 20)
     assert plan.pays(m, R, 0, k), "the answers must be estimates"
     index = estimator(points, m=m, L=L, R=R)
-    hold_under(attack, index, outvoted(L, R), points, count=10 * COUNT)
+    hold_under(attack, index, outvoted(L, R), points, count=5 * COUNT)
