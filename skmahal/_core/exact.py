@@ -482,9 +482,11 @@ class ExactMaintenance:
 
     def _transformed(self, Q, jobs):
         """Queries under the metric; on threads, each with as many as there can be."""
+        if jobs == 1 or self._state.metric.is_identity:
+            return self._state.transform_queries(Q)
         parts = slices(len(Q), -(-len(Q) // jobs))
         pieces = run(lambda part: self._state.transform_queries(Q[part]), parts, jobs)
-        return pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
+        return np.concatenate(pieces)
 
     def _exact_kneighbors(self, Q, K, jobs):
         found = Found(len(Q), K)

@@ -255,7 +255,7 @@ class MetricMaintenance(ExactMaintenance):
         most = front.most_open(self.n, self.k, few=len(Q) <= _FEW)
 
         def find(here):
-            asked = Q[here], u[here]
+            asked = (Q[here],) * 2 if u is Q else (Q[here], u[here])
             if candidates is not None:
                 return self._find_budgeted(*asked, picks, candidates, here, found)
             bounds = self._bounds(asked[1], picks[here], K)
