@@ -139,7 +139,7 @@ class MetricMaintenance(ExactMaintenance):
         if self._asked_R is not None:
             return self._asked_R
         promise = self.eps, self.delta, self.sketch
-        return plan.votes_for_all(self.n, self.m, self.L, *promise)
+        return plan.votes_for_all(self.n, self.k, self.m, self.L, *promise)
 
     @property
     def lead(self):
