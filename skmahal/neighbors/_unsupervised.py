@@ -96,6 +96,12 @@ class SketchedMahalanobisNeighbors(
     `fit` costs O(nkd) for the transformed rows; sketches are built when they are first
     used, O(nkm) each.
 
+    The sketches, and the key that chooses among them, are secrets: who knows them can
+    choose queries that they answer wrongly. They are in no parameter, text or error
+    message, but whoever knows an int `random_state` can draw them again. Pickles of a
+    fitted index contain both. :meth:`guarantee` says what holds against who merely sees
+    answers.
+
     Examples
     --------
     >>> import numpy as np
