@@ -1,11 +1,13 @@
-"""Pictures of how good an index is."""
+"""How good an index is: what its methods say of that, and a picture of it."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._compat import import_optional
+from ._core.audit import Audit, PairAudit
+from ._core.guarantee import Failures, Guarantee
 
-__all__ = ["SketchQualityDisplay"]
+__all__ = ["Audit", "Failures", "Guarantee", "PairAudit", "SketchQualityDisplay"]
 
 _POOLS = {"random": "random pairs", "recent": "recent pairs"}
 

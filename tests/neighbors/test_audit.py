@@ -60,6 +60,11 @@ def judged(estimates, n_pairs, seed=0, promised=1e-5, delta=0.01):
 # --- the test -----------------------------------------------------------------------
 
 
+def test_the_level_is_the_one_that_is_documented():
+    text = " ".join(SketchedMahalanobisNeighbors.audit.__doc__.split())
+    assert f"at most {LEVEL} + `promised` / `allowed`" in text
+
+
 @pytest.mark.parametrize(("promised", "allowed"), [(1e-5, 0.01), (0.03, 0.03)])
 def test_the_p_value_is_that_of_an_exact_binomial_test(promised, allowed):
     found = judged(pool(0.02), 500, promised=promised)
@@ -249,7 +254,7 @@ def test_queries_are_copied():
 
 def test_queries_that_were_refused_are_not_held():
     index = index_of()
-    for bad in (Q[:, :-1], np.full((1, WIDE), np.nan)):
+    for bad in (Q[:, :-1], np.full((1, WIDE), np.nan), np.full((1, WIDE), 1e200)):
         with pytest.raises(ValueError, match="X"):
             index.kneighbors(bad)
         with pytest.raises(ValueError, match="X"):
