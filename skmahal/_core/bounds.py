@@ -5,8 +5,8 @@ A sketch is a random m x k matrix :math:`\Pi` with
 :math:`\|\Pi v\| / \|v\|`, or about the median of that ratio over R independent
 sketches, with no hidden constant: a statement made here is a theorem for the
 numbers given, for every fixed vector v. The vector must not depend on the
-sketches; :func:`representative_sketches` and :func:`adaptive_votes` are for
-vectors that do.
+sketches; :func:`representative_sketches`, :func:`adaptive_votes` and
+:func:`adaptive_failure` are for vectors that do.
 """
 
 import math
@@ -452,7 +452,47 @@ def adaptive_votes(L, beta, failure):
         return 1
     if 2 * bad >= L:
         return None
-    return _smallest_odd(lambda R: hypergeom.sf(R // 2, L, bad, R) <= failure, L)
+    return _smallest_odd(lambda R: _outvoted(L, bad, R) <= failure, L)
+
+
+def adaptive_failure(L, beta, R):
+    r"""Probability that R of L sketches, a share beta of them bad, are outvoted.
+
+    What :func:`adaptive_votes` makes small: R sketches are sampled without replacement
+    from L, of which at most :math:`\lfloor\beta L\rfloor` are bad, and the median is
+    off only if at least :math:`\lceil R/2 \rceil` of the sampled are,
+
+    .. math:: P(\mathrm{Hypergeometric}(L, \lfloor\beta L\rfloor, R)
+        \ge \lceil R/2 \rceil).
+
+    Parameters
+    ----------
+    L : int
+        Sketches held.
+    beta : float
+        Share in (0, 1) of them that may be bad.
+    R : int
+        Sketches under the median, at most L.
+
+    Returns
+    -------
+    float
+        The probability.
+
+    Examples
+    --------
+    >>> from skmahal._core.bounds import adaptive_failure
+    >>> [round(adaptive_failure(100, 0.1, R), 4) for R in (1, 5)]
+    [0.1, 0.0066]
+    """
+    as_count("L", L)
+    as_fraction("beta", beta)
+    as_count("R", R, most=L)
+    return float(_outvoted(L, math.floor(beta * L), R))
+
+
+def _outvoted(L, bad, R):
+    return hypergeom.sf((R + 1) // 2 - 1, L, bad, R)
 
 
 def _tails(eps, m, sketch):

@@ -255,6 +255,12 @@ class ExactMaintenance:
         return D[0] if single else D
 
     @reads
+    def exact_kneighbors(self, Q, K, jobs=1):
+        """The K nearest points by brute force. O(kd + nk) each."""
+        Q, _ = self._queries(Q)
+        return self._exact_kneighbors(Q, as_count("K", K, most=self.n), jobs)
+
+    @reads
     def kneighbors(self, Q, K, jobs=1):
         """The K nearest points: distances and indices, (queries, K), nearest first.
 

@@ -139,7 +139,7 @@ class MetricMaintenance(ExactMaintenance):
         if self._asked_R is not None:
             return self._asked_R
         promise = self.eps, self.delta, self.sketch
-        return plan.votes_for_all(self.n, self.m, self.L, *promise)
+        return plan.votes_for_all(self.n, self.k, self.m, self.L, *promise)
 
     @property
     def lead(self):
@@ -185,7 +185,9 @@ class MetricMaintenance(ExactMaintenance):
         after it, and pruning is as good as at the start.
         """
         state = self._state
-        seeds = self._rng.integers(2**63, size=1 + self.L)
+        # Without a seed, not even who holds an old pickle can foresee them.
+        rng = self._rng if self._has_seed else np.random.default_rng()
+        seeds = rng.integers(2**63, size=1 + self.L)
         drawn = self._drawn_for(state.metric, seeds)
         if state.in_use:
             state.prepare(self._looked_at(*drawn), jobs)
@@ -302,6 +304,7 @@ class MetricMaintenance(ExactMaintenance):
     def _draw(self, seed):
         if self._plans_m:
             self.m = self._auto_m(self.n)
+        self._has_seed = seed is not None
         self._rng = np.random.default_rng(np.random.SeedSequence(seed))
         self._key = self._rng.bytes(32)
         self._multipliers = keyed.multipliers(self._key, self.d, self.dtype)

@@ -3,6 +3,7 @@
 Pure functions of the promise (eps, delta) and of n, k; cached, as queries ask again.
 """
 
+import math
 from functools import lru_cache
 
 from . import bounds
@@ -32,13 +33,19 @@ def sketch_rows(n, L, eps, delta, sketch):
 
 
 @lru_cache(maxsize=1024)
-def votes_for_all(n, m, L, eps, delta, sketch):
+def votes_for_all(n, k, m, L, eps, delta, sketch):
     """R for the distances of a query to all n points; the most there are if too few.
 
-    >>> votes_for_all(10_000, m=128, L=10, eps=0.2, delta=0.01, sketch="gaussian")
+    Where the sketches are representative, votes enough for adaptive queries, as in
+    :func:`certificate`.
+
+    >>> votes_for_all(10_000, k=784, m=128, L=10, eps=0.2, delta=0.01,
+    ...               sketch="gaussian")
     5
     """
-    R = bounds.votes(eps, m, delta / n, sketch, most=L)
+    R = adaptive_votes(n, k, m, L, eps, delta, sketch)
+    if R is None:
+        R = bounds.votes(eps, m, delta / n, sketch, most=L)
     return largest_odd(L) if R is None else R
 
 
@@ -49,9 +56,37 @@ def adaptively_safe(k, m, L, eps, delta, sketch):
     >>> adaptively_safe(64, m=128, L=10, eps=0.2, delta=0.01, sketch="gaussian")
     False
     """
+    enough = sufficient_sketches(k, m, eps, delta, sketch)
+    return enough is not None and enough <= L
+
+
+@lru_cache(maxsize=1024)
+def sufficient_sketches(k, m, eps, delta, sketch):
+    """L from which sketches of m rows are representative; None where no proof has one.
+
+    >>> sufficient_sketches(64, m=128, eps=0.2, delta=0.01, sketch="gaussian")
+    1377
+    >>> sufficient_sketches(64, m=8, eps=0.2, delta=0.01, sketch="gaussian") is None
+    True
+    """
     if sketch != "gaussian":
-        return False
-    return bounds.representative_sketches(k, m, eps, delta, BETA) <= L
+        return None
+    enough = bounds.representative_sketches(k, m, eps, delta, BETA)
+    return int(enough) if math.isfinite(enough) else None
+
+
+def adaptive_votes(misses, k, m, L, eps, delta, sketch):
+    """R that keeps `misses` estimates within 1 ± eps under adaptive queries, or None.
+
+    Half of delta is for sketches that are not representative, half for the votes.
+
+    >>> adaptive_votes(10, k=4, m=200, L=200, eps=0.3, delta=0.1, sketch="gaussian")
+    7
+    >>> adaptive_votes(10, k=64, m=200, L=10, eps=0.3, delta=0.1, sketch="gaussian")
+    """
+    if not adaptively_safe(k, m, L, eps, delta / 2, sketch):
+        return None
+    return bounds.adaptive_votes(L, BETA, delta / misses / 2)
 
 
 @lru_cache(maxsize=1024)
@@ -68,14 +103,12 @@ def certificate(misses, k, m, L, R, eps, delta, sketch):
     >>> R, round(eps, 3)
     (1, 0.279)
     """
-    failure = delta / misses
-    if R is None and adaptively_safe(k, m, L, eps, delta / 2, sketch):
-        R = bounds.adaptive_votes(L, BETA, failure / 2)
+    if R is None:
+        R = adaptive_votes(misses, k, m, L, eps, delta, sketch)
         if R is not None:
             return R, eps
-    if R is None:
         R = 1 if sketch == "gaussian" else largest_odd(L)
-    return R, upper_accuracy(m, R, failure, sketch)
+    return R, upper_accuracy(m, R, delta / misses, sketch)
 
 
 upper_accuracy = lru_cache(maxsize=1024)(bounds.upper_accuracy)

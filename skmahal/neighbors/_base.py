@@ -13,6 +13,7 @@ from skmahal._core import plan
 from skmahal._core.checks import as_count, as_indices, as_matrix, surely_finite
 from skmahal._core.engines import make_engine, with_metric
 from skmahal._core.exact import TILE_BYTES
+from skmahal._core.guarantee import Failures, guarantee
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.projections import SKETCHES
 from skmahal._core.workers import run, slices
@@ -80,7 +81,8 @@ class SketchedNeighborsBase(LearnsMetric):
         if built["R"] != "auto":
             return built["R"]
         promise = built["eps"], built["delta"], built["sketch"]
-        return plan.votes_for_all(self._engine.n, self.m_, self.L_, *promise)
+        size = self._engine.n, self._engine.k
+        return plan.votes_for_all(*size, self.m_, self.L_, *promise)
 
     @property
     def lead_(self):
@@ -186,6 +188,91 @@ class SketchedNeighborsBase(LearnsMetric):
             with one_blas_thread():
                 self._engine.refresh_sketches(jobs=thread_count(self.n_jobs))
         return self
+
+    def guarantee(self):
+        """What the index promises as it is now, in numbers and, as text, in words.
+
+        Returns
+        -------
+        guarantee : Guarantee
+            `engine`, `n`, `k`, `m`, `L`, `R`, `R_neighbors`, `lead`, `eps` and `delta`
+            are the numbers in use. `fixed` and `adaptive` bound the probability that an
+            answer of `kneighbors`, `radius_neighbors`, `distances` or `pair_distances`
+            breaks its promise: for queries that do not depend on earlier answers, and
+            for queries that somebody chooses by them. 0 is an exact answer, 1 is no
+            promise, None a question that the estimator does not take.
+            `enough_sketches` says whether L suffices for adaptive queries,
+            `sufficient_L` how many sketches would with `m` set to its present value, or
+            None where no number is proven to. `refresh_every` is the number of calls
+            after which :meth:`refresh_sketches` makes `fixed` hold for adaptive queries
+            too: 1, or None where `adaptive` promises as much without.
+
+        Notes
+        -----
+        O(1). It holds for the present size, metric and parameters, and is of one time:
+        points that are added make it weaker where `m` or `R` was set.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmahal import SketchedMahalanobisNeighbors
+        >>> X = np.random.default_rng(0).normal(size=(500, 400))
+        >>> index = SketchedMahalanobisNeighbors(m=40, random_state=0).fit(X)
+        >>> index.guarantee().adaptive.kneighbors
+        1.0
+        >>> print(index.guarantee())
+        An index of 500 points under k=400 rows of U.
+        L=10 sketches of m=40 rows: R=9 serve a query for distances, 1 ...
+        For queries that do not depend on earlier answers:
+        - kneighbors: neighbours are the exact ones, but for a probability of 0.01 ...
+        - radius_neighbors: no point within the radius is left out, but for ...
+        - distances: all 500 are within 1 ± 0.2, but for a probability of 0.0072 ...
+        - pair_distances: a distance is within 1 ± 0.2, but for a probability of ...
+        For queries that somebody chooses by earlier answers:
+        - kneighbors: nothing is promised.
+        - radius_neighbors: nothing is promised.
+        - distances: nothing is promised.
+        - pair_distances: nothing is promised.
+        L=881922 sketches would do, with m=40 set and R at 'auto'.
+        A refresh_sketches() after every call makes the first list hold. ...
+        While nothing but neighbours is seen, the first t queries are all right but ...
+        """
+        self._check_fitted()
+        engine, built = self._engine, self._built
+        promise = {name: built[name] for name in ("eps", "delta", "sketch")}
+        with engine.reading():
+            return guarantee(
+                engine=self.engine_,
+                n=engine.n,
+                k=engine.k,
+                m=self.m_,
+                L=self.L_,
+                R=self.R_,
+                lead=self.lead_,
+                **promise,
+                n_neighbors=min(as_count("n_neighbors", self.n_neighbors), engine.n),
+                auto_R=built["R"] == "auto",
+                neighbors=self._way_to_neighbors,
+                estimates=self._estimates,
+                offers=[name for name in Failures._fields if hasattr(self, name)],
+            )
+
+    @property
+    def _estimates(self):
+        """Whether estimated distances cost less than exact ones."""
+        if self.engine_ == "exact":
+            return False
+        return plan.pays(self.m_, self.R_, self.lead_, self._engine.k)
+
+    @property
+    def _way_to_neighbors(self):
+        """How `kneighbors` finds them, in the words of a guarantee."""
+        if self.engine_ == "exact":
+            return "exact"
+        if self.n_candidates != "certified":
+            count = as_count("n_candidates", self.n_candidates)
+            return "budget" if count < self._engine.n else "exact"
+        return "certified" if self._engine.looks_at_sketches else "exact"
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_engine")

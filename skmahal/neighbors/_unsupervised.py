@@ -5,12 +5,13 @@ from numbers import Real
 import numpy as np
 
 from skmahal._compat import Interval
-from skmahal._core import bounds, plan
-from skmahal._core.audit import audit, relative_errors
+from skmahal._core import bounds
+from skmahal._core.audit import Audit, audit_pairs, relative_errors
 from skmahal._core.checks import as_count
 from skmahal._random import seed_from
 
 from ._queries import KNeighborsQueries, RadiusNeighborsQueries
+from ._recent import RecentQueries
 from ._unlabelled import UnlabelledNeighborsBase
 
 
@@ -95,6 +96,12 @@ class SketchedMahalanobisNeighbors(
     `fit` costs O(nkd) for the transformed rows; sketches are built when they are first
     used, O(nkm) each.
 
+    The sketches, and the key that chooses among them, are secrets: who knows them can
+    choose queries that they answer wrongly. They are in no parameter, text or error
+    message, but whoever knows an int `random_state` can draw them again. Pickles of a
+    fitted index contain both. :meth:`guarantee` says what holds against who merely sees
+    answers.
+
     Examples
     --------
     >>> import numpy as np
@@ -165,8 +172,10 @@ class SketchedMahalanobisNeighbors(
             The estimates.
         """
         self._check_fitted()
-        parts = self._in_batches(self._distances, self._points(X))
-        return np.concatenate(parts)
+        X = self._points(X)
+        distances = np.concatenate(self._in_batches(self._distances, X))
+        self._remember(self._as_held(X[-self._recent.most :]))
+        return distances
 
     def pair_distances(self, i, j):
         """Estimate distances between points of the index. O(mR + lead) each.
@@ -269,38 +278,105 @@ class SketchedMahalanobisNeighbors(
         return float(1 - np.mean(np.concatenate(self._errors(self._points(X)))))
 
     def audit(self, n_pairs=1000, random_state=None):
-        """Hold estimates of random pairs against their exact distances. O(k) each.
+        """Hold estimated distances against exact ones, and judge the sketches in use.
+
+        Two pools of pairs are looked at: all pairs of points of the index, and the last
+        queries of :meth:`kneighbors` and :meth:`distances` with the `n_neighbors`
+        points that are nearest to them now. Sketches that pass on the first and fail on
+        the second have been learnt by who asks; :meth:`refresh_sketches` makes this
+        worth nothing.
 
         Parameters
         ----------
         n_pairs : int, default=1000
-            Number of pairs, drawn with replacement.
+            Number of pairs, drawn with replacement from each pool.
         random_state : int, RandomState instance or None, default=None
             Determines the pairs.
 
         Returns
         -------
-        audit : tuple
-            Named: `n_pairs`; `ratios`, quantiles of estimate over exact distance;
-            `outside`, the share of pairs off by more than `eps`; `promised`, the
-            probability of that; `p_value`, by Markov's inequality; `passed`.
+        audit : Audit
+            `random` and `recent` are what was found on each pool; the latter is None
+            where nothing was asked since `fit`, or since the index was loaded or
+            copied. Each has `n_pairs`; `ratios`, quantiles of estimate over exact
+            distance; `outside`, the share of pairs off by more than `eps`; `promised`,
+            the probability that a pair is; `allowed`, the larger of `promised` and
+            `delta`; `p_value`, the probability of as many pairs outside where a share
+            `allowed` of the pool is; and `passed`, False where that is below 0.001. The
+            audit itself has `passed` for both, and the others of `random`.
+
+        Notes
+        -----
+        O(k) a pair of points; O(nk) for each of the recent queries, which are
+        64 or as many as fit 1 MiB. They are held in memory alone: no pickle and no copy
+        has them. Nothing is held where the engine is exact.
+
+        The test is exact: pairs are drawn independently, and so given the sketches
+        their number outside is binomial. What it tests is that with these sketches at
+        most a share `allowed` of the pool is off by more than `eps`. Sketches that are
+        as promised fail on a pool with probability at most 0.001 + `promised` /
+        `allowed`; with `m` and `R` at "auto" this is at most 0.001 + 1 / n. Where `m`
+        or `R` was set so small that `promised` exceeds `delta`, that bound says
+        nothing, and a failed audit says only that these sketches are worse than such
+        sketches are on average. For recent queries the bound holds where they were not
+        chosen by earlier answers. Few pairs cannot fail: of a share of 1 % it takes 3
+        pairs outside of 10, and 22 of 1000.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmahal import SketchedMahalanobisNeighbors
+        >>> X = np.random.default_rng(0).normal(size=(500, 1000))
+        >>> index = SketchedMahalanobisNeighbors(random_state=0).fit(X)
+        >>> indices = index.kneighbors(X[:3] + 0.1, return_distance=False)
+        >>> audit = index.audit(random_state=0)
+        >>> audit.passed, audit.random.outside, audit.recent.outside
+        (True, 0.0, 0.0)
         """
         self._check_fitted()
         n_pairs = as_count("n_pairs", n_pairs)
         rng = np.random.default_rng(seed_from(random_state))
-        eps, sketch = self._built["eps"], self._built["sketch"]
+        eps, delta, sketch = (self._built[name] for name in ("eps", "delta", "sketch"))
         with self._engine.reading():
-            i, j = rng.integers(self.n_samples_fit_, size=(2, n_pairs))
             promised = float(bounds.failure(eps, self.m_, self.R_, sketch))
-            exact = self._engine.exact_pair(i, j)
-            return audit(self._pair_distances(i, j), exact, eps, promised)
+            pools = self._random_pairs(n_pairs, rng), self._recent_pairs(n_pairs, rng)
+        found = [pool and audit_pairs(*pool, eps, promised, delta) for pool in pools]
+        return Audit(*found, eps)
 
-    @property
-    def _estimates(self):
-        """Whether estimated distances cost less than exact ones."""
-        if self.engine_ == "exact":
-            return False
-        return plan.pays(self.m_, self.R_, self.lead_, self._engine.k)
+    def _random_pairs(self, n_pairs, rng):
+        """Estimated and exact distances of random pairs of points."""
+        i, j = rng.integers(self.n_samples_fit_, size=(2, n_pairs))
+        return self._pair_distances(i, j), self._engine.exact_pair(i, j)
+
+    def _recent_pairs(self, n_pairs, rng):
+        """The same of recent queries and points near them; None where there are none.
+
+        Neighbours by brute force: one that sketches hide is one to look at.
+        """
+        K = min(as_count("n_neighbors", self.n_neighbors), self.n_samples_fit_)
+        estimates, exact = [], []
+        for query in self._recent.rows():
+            distances, (near,) = self._engine.exact_kneighbors(query[np.newaxis], K)
+            estimates.append(self._distances(query[np.newaxis])[0, near])
+            exact.append(distances[0])
+        if not exact:
+            return None
+        drawn = rng.integers(K * len(exact), size=n_pairs)
+        return np.concatenate(estimates)[drawn], np.concatenate(exact)[drawn]
+
+    def _build(self, X, y, targets=None):
+        super()._build(X, y, targets)
+        self._recent = RecentQueries(X.shape[1] * self._engine.dtype.itemsize)
+
+    def _nearest(self, queries, K, own, jobs):
+        found = super()._nearest(queries, K, own, jobs)
+        self._remember(queries)
+        return found
+
+    def _remember(self, queries):
+        """Keep some of the queries that sketches have answered, for an audit."""
+        if self.engine_ == "sketched":
+            self._recent.add(queries)
 
     def _distances(self, rows):
         engine = self._engine

@@ -12,14 +12,14 @@ from skmahal._core.maintenance import MetricMaintenance
 def test_auto_rows_and_votes_keep_the_promise_for_n_distances(n, L):
     eps, delta = 0.2, 0.01
     m = plan.sketch_rows(n, L, eps, delta, "gaussian")
-    R = plan.votes_for_all(n, m, L, eps, delta, "gaussian")
+    R = plan.votes_for_all(n, 784, m, L, eps, delta, "gaussian")
     assert R <= L
     assert n * bounds.failure(eps, m, R) <= delta
 
 
 def test_votes_grow_with_the_points():
     few, many = (
-        plan.votes_for_all(n, 80, 15, 0.2, 0.01, "gaussian") for n in (9, 10**6)
+        plan.votes_for_all(n, 784, 80, 15, 0.2, 0.01, "gaussian") for n in (9, 10**6)
     )
     assert few < many
 

@@ -48,7 +48,7 @@ def test_all_distances_of_a_query_are_within_eps_with_probability_1_minus_delta(
 @pytest.mark.parametrize("sketch", ["countsketch", "srht"])
 def test_sketches_with_a_variance_bound_keep_the_promise_too(sketch):
     eps, delta, m = 0.6, 0.5, 32
-    R = plan.votes_for_all(40, m, 25, eps, delta, sketch)
+    R = plan.votes_for_all(40, 784, m, 25, eps, delta, sketch)
     assert R < 25, "the promise must be one that 25 sketches can make"
     failed = [
         estimates_outside(eps, delta, seed, m=m, L=25, sketch=sketch)

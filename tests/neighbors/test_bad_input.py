@@ -371,6 +371,7 @@ BEFORE_FIT = {
     "update_metric": call("update_metric", U),
     "refresh_sketches": call("refresh_sketches"),
     "audit": call("audit"),
+    "guarantee": call("guarantee"),
 }
 
 any_engine = pytest.mark.parametrize("engine", PARAMS)
