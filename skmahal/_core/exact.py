@@ -429,8 +429,9 @@ class ExactMaintenance:
         return rows.toarray() if sparse.issparse(rows) and not held_sparse else rows
 
     def _queries(self, q):
+        """Queries by rows, whose layout decides how products of them are rounded."""
         Q = as_matrix("q", q, dtype=self.dtype, columns=self.d)
-        return Q, np.ndim(q) == 1
+        return np.ascontiguousarray(Q), np.ndim(q) == 1
 
     def _pairs(self, i, j):
         i, j = as_positions("i", i), as_positions("j", j)

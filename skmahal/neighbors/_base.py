@@ -330,6 +330,7 @@ class SketchedNeighborsBase(LearnsMetric):
         engine, budget = self._engine, _share_of_memory() / jobs
         engine.tile_bytes = min(TILE_BYTES, int(budget / threads))
         as_they_are = not sparse.issparse(X) and X.dtype == engine.dtype
+        as_they_are = as_they_are and X.flags.c_contiguous
         copied = 0 if as_they_are else X.shape[1] * engine.dtype.itemsize
         query_bytes = _NUMBER * width + copied
         return slices(X.shape[0], batch_rows(X.shape[0], query_bytes, budget, jobs))
