@@ -112,7 +112,7 @@ SUBJECTS = {
         lambda: SketchedMahalanobisClassifier(**SKETCHED).fit(X, LABELS),
         CLASSIFIER,
     ),
-    "classifier that learns": (following, CLASSIFIER._replace(together=[])),
+    "classifier that learns": (following, CLASSIFIER),
     "regressor": (
         lambda: SketchedMahalanobisRegressor(**SKETCHED).fit(X, TARGETS),
         REGRESSOR,
@@ -138,14 +138,13 @@ SUBJECTS = {
 
 
 def made(name):
-    """A subject that has been in use."""
+    """A subject that has been in use, with arrays that have not followed it yet."""
     subject = SUBJECTS[name][0]()
     answers(subject)
-    if hasattr(subject, "update_metric"):
-        # Some arrays have not followed yet.
-        subject.update_metric(
-            low_rank=(np.ones((len(subject.components_), 1)) / 9, Q[:1].T)
-        )
+    if getattr(subject, "metric_learner_", None) is not None:
+        subject.partial_fit(X[:3], LABELS[:3]).remove_points([0, 1, 2])
+    elif hasattr(subject, "update_metric"):
+        subject.update_metric(low_rank=(np.ones((K, 1)) / 9, Q[:1].T))
     return subject
 
 

@@ -299,8 +299,9 @@ def test_points_are_added_and_replaced_in_any_layout(problem, params, kept, adde
     index = fitted(problem, params, LAYOUTS[kept](problem.X))
     held = index._engine.dtype
     more, other = problem.X[:2] + 1, problem.X[:2] - 1
-    before = contents(given := LAYOUTS[added](more))
-    index.partial_fit(given)
+    more_of_them = LAYOUTS[added](more)
+    before = contents(more_of_them)
+    index.partial_fit(more_of_them)
     index.update_points([-3, 0], LAYOUTS[added](other))
     oracle = Oracle(index.components_, problem.X.astype(held))
     oracle.append(more.astype(held))
@@ -311,7 +312,7 @@ def test_points_are_added_and_replaced_in_any_layout(problem, params, kept, adde
     np.testing.assert_array_equal(
         index._engine.X.toarray() if kept in SPARSE else index._engine.X, oracle.X
     )
-    assert_untouched((given, before))
+    assert_untouched((more_of_them, before))
 
 
 @fuzzed(40, problem=problems(["f8", "f4"]), params=settings_of_index())
@@ -484,20 +485,13 @@ def test_learners_learn_the_same_from_any_layout(seed, d, dtype, kind, layout):
 )
 def test_the_engine_takes_arrays_in_any_layout(problem, m, kept, asked):
     plain = problem.X.astype(np.float64) if kept in UNTYPED else problem.X
-    engines = [
-        MetricMaintenance(problem.U, X, m=m, L=3, delta=DELTA, seed=0)
-        for X in (np.ascontiguousarray(plain), LAYOUTS[kept](problem.X))
-    ]
-    queries = np.ascontiguousarray(problem.Q), LAYOUTS[asked](problem.Q)
-    for ask in ("query_all", "exact_all"):
-        answers = [
-            getattr(*each)(Q)
-            for each, Q in zip(
-                [(engine, ask) for engine in engines], queries, strict=True
-            )
-        ]
-        np.testing.assert_array_equal(*answers)
-    engines[1].check()
+    params = {"m": m, "L": 3, "delta": DELTA, "seed": 0}
+    engine = MetricMaintenance(problem.U, np.ascontiguousarray(plain), **params)
+    other = MetricMaintenance(problem.U, LAYOUTS[kept](problem.X), **params)
+    Q, given = np.ascontiguousarray(problem.Q), LAYOUTS[asked](problem.Q)
+    np.testing.assert_array_equal(other.query_all(given), engine.query_all(Q))
+    np.testing.assert_array_equal(other.exact_all(given), engine.exact_all(Q))
+    other.check()
 
 
 INTEGERS = ["i1", "u1", "i2", ">i4", "i8", "u8"]

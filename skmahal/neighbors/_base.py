@@ -1,5 +1,6 @@
 """What every estimator over an index shares: parameters, fitting, updates, batches."""
 
+from contextlib import contextmanager
 from numbers import Integral, Real
 
 import numpy as np
@@ -260,8 +261,7 @@ class SketchedNeighborsBase(LearnsMetric):
         values = as_matrix("metric", values, dtype=engine.dtype, **shape)
         update = engine.update_u if additive else engine.set_rows
         jobs = thread_count(self.n_jobs)
-        self._followed = None
-        with one_blas_thread():
+        with self._leaving_the_learner(), one_blas_thread():
             update(values, rows, jobs=jobs)
 
     def _update_low_rank(self, metric, rows, additive, low_rank):
@@ -271,9 +271,19 @@ class SketchedNeighborsBase(LearnsMetric):
             )
         _check_pair(low_rank)
         jobs = thread_count(self.n_jobs)
-        self._followed = None
-        with one_blas_thread():
+        with self._leaving_the_learner(), one_blas_thread():
             self._engine.update_low_rank(*low_rank, jobs=jobs)
+
+    @contextmanager
+    def _leaving_the_learner(self):
+        """The metric goes its own way, unless the change is refused."""
+        followed, self._followed = self._followed, None
+        try:
+            yield
+        except (ValueError, TypeError, IndexError):
+            # Any other error may come when the metric has changed.
+            self._followed = followed
+            raise
 
     def _replace_metric(self, metric):
         """Follow the steps of a learner where they are known, else take all of U."""

@@ -95,6 +95,10 @@ class SketchedMahalanobisNeighbors(
     `fit` costs O(nkd) for the transformed rows; sketches are built when they are first
     used, O(nkm) each.
 
+    Points of native float32 are held in float32, and those of any other type in
+    float64; the metric, later points and queries are rounded to that type before they
+    are used, so that float64 queries on float32 points are answered in float32.
+
     Examples
     --------
     >>> import numpy as np
