@@ -236,7 +236,7 @@ def points(far=None, *, name="X", fitted=True, none=False, dense=False, named=Fa
 
 
 def too_far(make):
-    return saying("too (large|far)|overflow", {"too large": make})
+    return saying(r"\b(X|pairs)\b.*(too (large|far)|overflow)", {"too large": make})
 
 
 def indices(name, n, *, count=ROWS, unique=True, fixed=True):
