@@ -1,5 +1,6 @@
 """The same numbers in every form that users bring them in."""
 
+import warnings
 from tempfile import TemporaryFile
 
 import numpy as np
@@ -120,9 +121,20 @@ def frozen(X):
     return X
 
 
+def as_format(name):
+    """In a format of SciPy's, also where it warns that another would be better."""
+
+    def convert(X):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", sparse.SparseEfficiencyWarning)
+            return getattr(sparse, name)(X)
+
+    return convert
+
+
 SPARSE = {
-    **{f"{kind} matrix": getattr(sparse, f"{kind}_matrix") for kind in FORMATS},
-    **{f"{kind} array": getattr(sparse, f"{kind}_array") for kind in FORMATS},
+    **{f"{kind} matrix": as_format(f"{kind}_matrix") for kind in FORMATS},
+    **{f"{kind} array": as_format(f"{kind}_array") for kind in FORMATS},
     "shuffled": shuffled,
     "halved": halved,
     "repeated": repeated,

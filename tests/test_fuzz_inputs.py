@@ -204,7 +204,7 @@ def test_points_within_a_radius_are_those_of_the_oracle(
         assert (np.diff(indices) > 0).all()
 
 
-@fuzzed(8, problem=problems(sizes=(1, 20)), params=settings_of_index())
+@fuzzed(5, problem=problems(sizes=(1, 20)), params=settings_of_index())
 def test_a_layout_of_points_changes_no_bit_of_an_answer(problem, params):
     Q = np.ascontiguousarray(problem.Q)
     for layouts, plain in ((DENSE, problem.X), (UNTYPED, problem.X.astype(float))):
@@ -213,7 +213,7 @@ def test_a_layout_of_points_changes_no_bit_of_an_answer(problem, params):
             assert_same_answers(index, Q, fitted(problem, params, layout(problem.X)), Q)
 
 
-@fuzzed(8, problem=problems(SPARSE_DTYPES, sizes=(1, 20)), params=settings_of_index())
+@fuzzed(5, problem=problems(SPARSE_DTYPES, sizes=(1, 20)), params=settings_of_index())
 def test_a_sparse_format_changes_no_bit_of_an_answer(problem, params):
     index = fitted(problem, params, sparse.csr_matrix(problem.X))
     Q = np.ascontiguousarray(problem.Q)
@@ -221,7 +221,7 @@ def test_a_sparse_format_changes_no_bit_of_an_answer(problem, params):
         assert_same_answers(index, Q, fitted(problem, params, layout(problem.X)), Q)
 
 
-@fuzzed(12, problem=problems(SPARSE_DTYPES), params=settings_of_index())
+@fuzzed(5, problem=problems(SPARSE_DTYPES, sizes=(1, 20)), params=settings_of_index())
 def test_a_layout_of_queries_changes_no_bit_of_an_answer(problem, params):
     """Nor does it matter whether they are sparse."""
     index, Q = fitted(problem, params), np.ascontiguousarray(problem.Q)
@@ -232,7 +232,7 @@ def test_a_layout_of_queries_changes_no_bit_of_an_answer(problem, params):
         assert contents(given_queries) == before
 
 
-@fuzzed(12, problem=problems(), params=settings_of_index())
+@fuzzed(5, problem=problems(sizes=(1, 20)), params=settings_of_index())
 def test_a_layout_of_the_metric_changes_no_bit_of_an_answer(problem, params):
     if problem.U is None:
         problem = problem._replace(U=np.eye(problem.X.shape[1]))
@@ -369,7 +369,7 @@ LEARNERS = {
 
 
 @fuzzed(
-    30,
+    20,
     problem=problems(["f8", "f4"], sizes=(10, 60)),
     learner=st.sampled_from(list(LEARNERS)),
     kept=st.sampled_from(list(DENSE)),
