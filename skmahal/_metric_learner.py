@@ -7,6 +7,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from skmahal._compat import enable_metric_learn, metric_learn_is_enabled
+from skmahal._core.checks import as_array
 from skmahal._core.factor import components_from
 
 
@@ -208,13 +209,20 @@ _ENABLED = "_metric_learn_enabled"
 def check_components(components, name, n_features, dtype):
     """Dense finite copy of U of the given type, or an error that names it."""
     expected = f"{name} must be a dense array of shape (k, {n_features})"
-    if sparse.issparse(components) or np.ndim(components) == 0:
+    if sparse.issparse(components) or _is_one_thing(components):
         raise TypeError(f"{expected}, got {components!r}.")
-    if np.iscomplexobj(components):
-        raise ValueError(f"{name} must be real, got complex numbers.")
-    shape = np.shape(components)
+    array = as_array(name, components, dtype)
+    shape = array.shape
     if len(shape) != 2 or shape[0] == 0 or shape[1] != n_features:
         raise ValueError(f"{expected} to match X, got shape {shape}.")
-    # A value too large for `dtype` becomes infinite, which check_array refuses.
-    with np.errstate(over="ignore"):
-        return check_array(components, dtype=dtype, copy=True, input_name=name)
+    # Infinities of both signs, which it refuses, have no sum.
+    with np.errstate(invalid="ignore"):
+        return check_array(array, dtype=dtype, copy=True, input_name=name)
+
+
+def _is_one_thing(components):
+    """Whether it has no dimensions; what is ragged has, though NumPy knows of none."""
+    try:
+        return np.ndim(components) == 0
+    except ValueError:
+        return False

@@ -20,9 +20,12 @@ def seed_from(random_state):
     """
     if random_state is None:
         return None
-    if isinstance(random_state, Integral):
-        return list(_words_of_seed(random_state))
-    return _words(check_random_state(random_state))
+    try:
+        if isinstance(random_state, Integral):
+            return list(_words_of_seed(random_state))
+        return _words(check_random_state(random_state))
+    except ValueError as error:
+        raise ValueError(f"random_state is no seed: {error}") from error
 
 
 @lru_cache(maxsize=32)

@@ -2,6 +2,7 @@
 
 from contextlib import contextmanager
 from functools import lru_cache
+from numbers import Integral
 from threading import Lock
 
 from joblib import cpu_count, effective_n_jobs
@@ -32,6 +33,10 @@ def thread_count(n_jobs):
     2
     """
     if n_jobs is not None:
+        if not isinstance(n_jobs, Integral) or n_jobs == 0:
+            raise ValueError(
+                f"n_jobs must be None or an integer other than 0, got {n_jobs!r}."
+            )
         if n_jobs < 0:
             n_jobs = max(1, _cores() + 1 + n_jobs)
         return effective_n_jobs(n_jobs)

@@ -9,7 +9,7 @@ from sklearn.base import (
     TransformerMixin,
 )
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import HasMethods, Interval, StrOptions, fit_context
@@ -17,6 +17,7 @@ from skmahal._core.bounds import failure, sketch_size
 from skmahal._core.projections import SKETCHES, draw, toarray
 from skmahal._metric_learner import LearnsMetric, resolve_components
 from skmahal._random import seed_from
+from skmahal._validation import validated
 
 
 class MahalanobisSketch(
@@ -143,7 +144,7 @@ class MahalanobisSketch(
             The fitted transformer.
         """
         with as_before_on_error(self):
-            X = validate_data(self, X, **_POINTS)
+            X = validated(self, X, **_POINTS)
             n, d = X.shape
             U, learner = resolve_components(self.metric_learner, X, y, d, X.dtype)
             m = self._size(n, d if U is None else len(U))
@@ -167,7 +168,7 @@ class MahalanobisSketch(
             Their sketches.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, **_POINTS)
+        X = validated(self, X, reset=False, **_POINTS)
         return safe_sparse_dot(X, self._components.T, dense_output=True)
 
     @property

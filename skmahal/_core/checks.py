@@ -22,7 +22,7 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
     """
     array = value
     if type(value) is not np.ndarray or value.dtype != dtype:
-        array = _as_array(name, value, dtype)
+        array = as_array(name, value, dtype)
     if array.ndim == 1:
         array = array[np.newaxis]
     if array.ndim != 2 or array.size == 0:
@@ -37,19 +37,32 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
     return array
 
 
-def _as_array(name, value, dtype):
-    if np.iscomplexobj(value):
-        raise ValueError(f"{name} must be real, got complex numbers.")
+def as_array(name, value, dtype):
+    """`value` as an array of `dtype`, of any shape; infinite where it is too large.
+
+    Examples
+    --------
+    >>> as_array("U", [[1, 2], [3]], np.float64)
+    Traceback (most recent call last):
+    ...
+    ValueError: U must be an array of numbers: setting an array element with a ...
+    """
     try:
-        return np.asarray(value, dtype=dtype)
-    except (TypeError, ValueError) as error:
+        array = np.asarray(value)
+        if not np.iscomplexobj(array):
+            with np.errstate(over="ignore"):
+                return array.astype(dtype, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers: {error}") from error
+    raise ValueError(f"{name} must be real, got complex numbers.")
 
 
 def check_finite(name, array):
     """Refuse NaN and infinity. One pass, no temporary for ordinary data."""
     if not surely_finite(array) and not np.isfinite(array).all():
-        raise ValueError(f"{name} contains NaN or infinity.")
+        raise ValueError(
+            f"{name} contains NaN or infinity, or a value too large for {array.dtype}."
+        )
 
 
 def surely_finite(array):
@@ -80,7 +93,7 @@ def as_indices(name, value, n, *, unique=False):
     ...
     IndexError: i: index 5 is out of range for 5 items.
     """
-    indices = np.atleast_1d(np.asarray(value))
+    indices = np.atleast_1d(as_positions(name, value))
     if indices.size == 0 and indices.ndim == 1:
         return np.empty(0, dtype=np.intp)
     if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
@@ -92,11 +105,20 @@ def as_indices(name, value, n, *, unique=False):
     if outside.any():
         first = indices[np.argmax(outside)]
         raise IndexError(f"{name}: index {first} is out of range for {n} items.")
-    indices = np.where(indices < 0, indices + n, indices).astype(np.intp)
+    indices = indices.astype(np.intp)
+    indices = np.where(indices < 0, indices + n, indices)
     if unique and np.unique(indices).size < indices.size:
         values, counts = np.unique(indices, return_counts=True)
         raise ValueError(f"{name}: index {values[counts > 1][0]} is repeated.")
     return indices
+
+
+def as_positions(name, value):
+    """`value` as an array of any shape and type, for :func:`as_indices`."""
+    try:
+        return np.asarray(value)
+    except ValueError as error:
+        raise ValueError(f"{name} must be integers: {error}") from error
 
 
 def as_count(name, value, *, least=1, most=None):
@@ -116,6 +138,49 @@ def as_count(name, value, *, least=1, most=None):
         span = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ValueError(f"{name} must be an integer {span}, got {value!r}.")
     return int(value)
+
+
+def as_length(name, value):
+    """`value` as a float of at least 0; infinity is one, as is an integer beyond it.
+
+    Examples
+    --------
+    >>> as_length("radius", 2), as_length("radius", 10**400)
+    (2.0, inf)
+    """
+    if not isinstance(value, numbers.Real) or not value >= 0:
+        raise ValueError(f"{name} must be a number of at least 0, got {value!r}.")
+    try:
+        return float(value)
+    except OverflowError:
+        return math.inf
+
+
+def as_choice(name, value, choices):
+    """`value`, which is one of the `choices`.
+
+    Examples
+    --------
+    >>> as_choice("power", 3, (1, 2))
+    Traceback (most recent call last):
+    ...
+    ValueError: power must be 1 or 2, got 3.
+    """
+    # Arrays are compared by element, and are none of them.
+    if isinstance(value, str | numbers.Real) and value in choices:
+        return value
+    expected = " or ".join(map(repr, choices))
+    raise ValueError(f"{name} must be {expected}, got {value!r}.")
+
+
+def as_seeds(name, value):
+    """A seed sequence of `value`: None, an integer or a sequence of them."""
+    try:
+        return np.random.SeedSequence(value)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"{name} must be None or made of integers of at least 0: {error}"
+        ) from error
 
 
 def as_fraction(name, value):

@@ -4,7 +4,17 @@ import numpy as np
 from scipy import sparse
 
 from . import compiled, kernels
-from .checks import as_count, as_indices, as_matrix, check_finite
+from .checks import (
+    as_array,
+    as_choice,
+    as_count,
+    as_indices,
+    as_length,
+    as_matrix,
+    as_positions,
+    as_seeds,
+    check_finite,
+)
 from .gate import changes, reads, writes
 from .metric import (
     ROUNDING,
@@ -23,6 +33,8 @@ from .workers import even_slices, run, slices
 # in cache meanwhile.
 TILE_BYTES = 1 << 24
 MOST_TILE = 256
+
+_POWERS = (1, 2)
 
 # Rows from this length on are read for one query, rather than multiplied by it.
 _LONG = 128
@@ -128,14 +140,14 @@ class ExactMaintenance:
         jobs : int, default=1
             Threads that read the points.
         """
-        a = as_indices("a", a, self.k, unique=True)
+        a, jobs = as_indices("a", a, self.k, unique=True), as_count("jobs", jobs)
         u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
         self._state.add_low_rank(row_change(a, u, self.k, self.dtype), jobs=jobs)
 
     @writes
     def set_rows(self, u, a, jobs=1):
         """Set rows `a` of U to `u`; arguments and cost as in :meth:`update_u`."""
-        a = as_indices("a", a, self.k, unique=True)
+        a, jobs = as_indices("a", a, self.k, unique=True), as_count("jobs", jobs)
         u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
         gap = u - self._state.metric.U[a]
         self._state.add_low_rank(row_change(a, gap, self.k, self.dtype), jobs=jobs)
@@ -154,6 +166,7 @@ class ExactMaintenance:
         """
         W = _as_columns("W", W, self.k, self.dtype)
         V = _as_columns("V", V, self.d, self.dtype)
+        jobs = as_count("jobs", jobs)
         if W.shape[1] != V.shape[1]:
             raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
         self._state.add_low_rank(LowRank(W, V), jobs=jobs)
@@ -178,6 +191,7 @@ class ExactMaintenance:
         of rows differs, derived arrays are rebuilt in O(nkd) when next used.
         """
         U = as_matrix("U", U, dtype=self.dtype, columns=self.d)
+        jobs = as_count("jobs", jobs)
         if not np.abs(U).max() < np.sqrt(np.finfo(self.dtype).max):
             raise ValueError(f"The metric is too large for {self.dtype}.")
         change = None
@@ -258,7 +272,8 @@ class ExactMaintenance:
     def exact_kneighbors(self, Q, K, jobs=1):
         """The K nearest points by brute force. O(kd + nk) each."""
         Q, _ = self._queries(Q)
-        return self._exact_kneighbors(Q, as_count("K", K, most=self.n), jobs)
+        K, jobs = as_count("K", K, most=self.n), as_count("jobs", jobs)
+        return self._exact_kneighbors(Q, K, jobs)
 
     @reads
     def kneighbors(self, Q, K, jobs=1):
@@ -266,8 +281,7 @@ class ExactMaintenance:
 
         O(kd + nk) each, on up to `jobs` threads.
         """
-        Q, _ = self._queries(Q)
-        return self._exact_kneighbors(Q, as_count("K", K, most=self.n), jobs)
+        return self.exact_kneighbors(Q, K, jobs)
 
     @reads
     def radius_neighbors(self, Q, radius):
@@ -276,12 +290,13 @@ class ExactMaintenance:
         O(kd + n(columns compared)) each, and k for a point that is not excluded.
         """
         Q, _ = self._queries(Q)
-        if not radius >= 0:
-            raise ValueError(f"radius must be a number of at least 0, got {radius!r}.")
+        radius = as_length("radius", radius)
+        with np.errstate(over="ignore"):
+            square, radius = np.square(radius), self.dtype.type(radius)
         distances, indices = [], []
         for tile in self._tiles(len(Q), self.n):
             u = self._state.transform_queries(Q[tile])
-            bounds = self._radius_bounds(Q[tile], u) <= np.float64(radius) ** 2
+            bounds = self._radius_bounds(Q[tile], u) <= square
             for row, within in enumerate(bounds):
                 near = np.flatnonzero(within)
                 squares = self._squares_to(Q[tile], u, row, near)
@@ -303,7 +318,7 @@ class ExactMaintenance:
         Q, single = self._queries(q)
         i = as_count("i", i, least=0, most=self.n)
         j = self.n if j is None else as_count("j", j, least=i, most=self.n)
-        _check_power(power)
+        as_choice("power", power, _POWERS)
         u = self._state.transform_queries(Q)
         sums = self._squared_sums(u, i, j) if power == 2 else self._root_sums(u, i, j)
         return sums[0] if single else sums
@@ -325,13 +340,15 @@ class ExactMaintenance:
         """
         Q, single = self._queries(q)
         size = as_count("size", size)
-        _check_power(power)
+        as_choice("power", power, _POWERS)
         u = self._state.transform_queries(Q)
 
         def squares_between(query, start, stop):
             return row_squares(self._state.take(slice(start, stop)) - u[query])
 
-        rng = np.random.default_rng(random_state)
+        rng = random_state
+        if not isinstance(rng, np.random.Generator):
+            rng = np.random.default_rng(as_seeds("random_state", random_state))
         tree = self._state.current_tree()
         draws = tree.sample(u, size, power, rng, squares_between)
         return draws[0] if single else draws
@@ -417,12 +434,14 @@ class ExactMaintenance:
         return rows.toarray() if sparse.issparse(rows) and not held_sparse else rows
 
     def _queries(self, q):
+        """Queries by rows, whose layout decides how products of them are rounded."""
         Q = as_matrix("q", q, dtype=self.dtype, columns=self.d)
-        return Q, np.ndim(q) == 1
+        return np.ascontiguousarray(Q), np.ndim(q) == 1
 
     def _pairs(self, i, j):
+        i, j = as_positions("i", i), as_positions("j", j)
         try:
-            i, j = np.broadcast_arrays(np.asarray(i), np.asarray(j))
+            i, j = np.broadcast_arrays(i, j)
         except ValueError as error:
             shapes = f"{np.shape(i)} and {np.shape(j)}"
             raise ValueError(f"i and j have shapes that differ: {shapes}.") from error
@@ -574,23 +593,22 @@ def _as_points(name, X, dtype=None):
         dtype = np.float32 if single else np.float64
     if not sparse.issparse(X):
         return as_matrix(name, X, dtype=dtype)
-    if 0 in X.shape:
+    if X.ndim != 2 or 0 in X.shape:
         raise ValueError(f"{name} must be a non-empty matrix, got shape {X.shape}.")
-    X = sparse.csr_matrix(X, dtype=dtype)
+    if np.iscomplexobj(X):
+        raise ValueError(f"{name} must be real, got complex numbers.")
+    # A value too large for `dtype` becomes infinite, which is refused.
+    with np.errstate(over="ignore"):
+        X = sparse.csr_matrix(X, dtype=dtype)
     check_finite(name, X.data)
     return X
 
 
 def _as_columns(name, value, rows, dtype):
-    array = np.asarray(value)
+    array = as_array(name, value, dtype)
     if array.ndim == 1:
         array = array[:, np.newaxis]
     return as_matrix(name, array, dtype=dtype, rows=rows)
-
-
-def _check_power(power):
-    if power not in (1, 2):
-        raise ValueError(f"power must be 1 or 2, got {power!r}.")
 
 
 def shaped(values, shape):

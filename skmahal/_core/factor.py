@@ -103,11 +103,12 @@ def _symmetric(name, matrix):
     matrix = as_matrix(name, matrix, dtype=np.float64)
     if matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"{name} must be square, got shape {matrix.shape}.")
-    gap, size = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
+    with np.errstate(over="ignore"):
+        gap, size = np.abs(matrix - matrix.T).max(), np.abs(matrix).max()
     # Inverses of ill-conditioned matrices lose half the digits of their symmetry.
     if gap > np.sqrt(np.finfo(dtype).eps) * size:
         raise ValueError(
             f"{name} must be symmetric, and {name} - {name}ᵀ has entries up to "
             f"{gap:.3g} where {name} has {size:.3g}."
         )
-    return (matrix + matrix.T) / 2, np.dtype(dtype)
+    return matrix / 2 + matrix.T / 2, np.dtype(dtype)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import compiled, front, kernels, keyed, lead, plan, projections
-from .checks import as_count, as_fraction
+from .checks import as_count, as_fraction, as_seeds
 from .exact import MOST_TILE, ExactMaintenance, Found, shaped
 from .gate import changes, reads, writes
 from .images import Columns
@@ -184,7 +184,7 @@ class MetricMaintenance(ExactMaintenance):
         Whatever was learnt of the old sketches from their answers is worth nothing
         after it, and pruning is as good as at the start.
         """
-        state = self._state
+        state, jobs = self._state, as_count("jobs", jobs)
         # Without a seed, not even who holds an old pickle can foresee them.
         rng = self._rng if self._has_seed else np.random.default_rng()
         seeds = rng.integers(2**63, size=1 + self.L)
@@ -245,9 +245,9 @@ class MetricMaintenance(ExactMaintenance):
         `jobs` threads.
         """
         Q, _ = self._queries(Q)
+        K, jobs = as_count("K", K, most=self.n), as_count("jobs", jobs)
         if candidates is not None:
             candidates = as_count("candidates", candidates, least=K, most=self.n)
-        K = as_count("K", K, most=self.n)
         if candidates is None and not self.looks_at_sketches:
             return self._exact_kneighbors(Q, K, jobs)
         found = Found(len(Q), K)
@@ -291,13 +291,13 @@ class MetricMaintenance(ExactMaintenance):
         self.eps = as_fraction("eps", eps)
         self.delta = as_fraction("delta", delta)
         self.L = as_count("L", L)
-        self._asked_R = None if R == "auto" else as_count("R", R, most=self.L)
-        if sketch not in projections.SKETCHES:
+        self._asked_R = None if _is_auto(R) else as_count("R", R, most=self.L)
+        if not isinstance(sketch, str) or sketch not in projections.SKETCHES:
             expected = ", ".join(projections.SKETCHES)
             raise ValueError(f"sketch must be one of {expected}, got {sketch!r}.")
         self.sketch = sketch
-        self._asked_lead = None if lead == "auto" else as_count("lead", lead, least=0)
-        self._plans_m = m == "auto"
+        self._asked_lead = None if _is_auto(lead) else as_count("lead", lead, least=0)
+        self._plans_m = _is_auto(m)
         self.m = None if self._plans_m else as_count("m", m)
         self._expected_K = as_count("n_neighbors", n_neighbors)
 
@@ -305,7 +305,7 @@ class MetricMaintenance(ExactMaintenance):
         if self._plans_m:
             self.m = self._auto_m(self.n)
         self._has_seed = seed is not None
-        self._rng = np.random.default_rng(np.random.SeedSequence(seed))
+        self._rng = np.random.default_rng(as_seeds("seed", seed))
         self._key = self._rng.bytes(32)
         self._multipliers = keyed.multipliers(self._key, self.d, self.dtype)
         self._seeds = self._rng.integers(2**63, size=1 + self.L)
@@ -536,6 +536,11 @@ class MetricMaintenance(ExactMaintenance):
     def _gaps(self, image, columns, i, j):
         current = self._state.current(image)
         return row_squares(current.take(i, columns) - current.take(j, columns))
+
+
+def _is_auto(value):
+    """Whether it is "auto"; arrays, which are compared by element, are not."""
+    return isinstance(value, str) and value == "auto"
 
 
 def _split(maps, head):

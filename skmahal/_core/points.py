@@ -171,6 +171,7 @@ class SparsePoints:
     def __init__(self, X):
         self._csr = sparse.csr_matrix(X, copy=True)
         self._csr.sum_duplicates()
+        self._csr.eliminate_zeros()
 
     @property
     def n(self):

@@ -1,16 +1,23 @@
 """What every estimator over an index shares: parameters, fitting, updates, batches."""
 
+from contextlib import contextmanager
 from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
 from sklearn import get_config
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import HasMethods, Interval, StrOptions
 from skmahal._core import plan
-from skmahal._core.checks import as_count, as_indices, as_matrix, surely_finite
+from skmahal._core.checks import (
+    as_count,
+    as_indices,
+    as_matrix,
+    check_finite,
+    surely_finite,
+)
 from skmahal._core.engines import make_engine, with_metric
 from skmahal._core.exact import TILE_BYTES
 from skmahal._core.guarantee import Failures, guarantee
@@ -27,6 +34,7 @@ from skmahal._metric_learner import (
 )
 from skmahal._random import seed_from
 from skmahal._threads import one_blas_thread, thread_count
+from skmahal._validation import validated
 
 _MIB = 1 << 20
 _NUMBER = 8  # bytes of an index, of a vote and of a square, whatever the points are
@@ -291,7 +299,7 @@ class SketchedNeighborsBase(LearnsMetric):
         """Rows from a user, dense or CSR; float32 is kept, integers become float64."""
         if not reset and self._is_plain(X):
             return X
-        return validate_data(self, X, reset=reset, **ROWS)
+        return validated(self, X, reset=reset, **ROWS)
 
     def _is_plain(self, X):
         """Whether there is nothing to say about X, in the time of a single query."""
@@ -340,8 +348,7 @@ class SketchedNeighborsBase(LearnsMetric):
         values = as_matrix("metric", values, dtype=engine.dtype, **shape)
         update = engine.update_u if additive else engine.set_rows
         jobs = thread_count(self.n_jobs)
-        self._followed = None
-        with one_blas_thread():
+        with self._leaving_the_learner(), one_blas_thread():
             update(values, rows, jobs=jobs)
 
     def _update_low_rank(self, metric, rows, additive, low_rank):
@@ -351,9 +358,19 @@ class SketchedNeighborsBase(LearnsMetric):
             )
         _check_pair(low_rank)
         jobs = thread_count(self.n_jobs)
-        self._followed = None
-        with one_blas_thread():
+        with self._leaving_the_learner(), one_blas_thread():
             self._engine.update_low_rank(*low_rank, jobs=jobs)
+
+    @contextmanager
+    def _leaving_the_learner(self):
+        """The metric goes its own way, unless the change is refused."""
+        followed, self._followed = self._followed, None
+        try:
+            yield
+        except (ValueError, TypeError, IndexError):
+            # Any other error may come when the metric has changed.
+            self._followed = followed
+            raise
 
     def _replace_metric(self, metric):
         """Follow the steps of a learner where they are known, else take all of U."""
@@ -374,6 +391,7 @@ class SketchedNeighborsBase(LearnsMetric):
         What is done is undone where a later step fails.
         """
         learner, n = self.metric_learner_, self.n_samples_fit_
+        X = self._in_type(X)
         if y is None or not learns_online(learner):
             self._engine.append(X, targets)
             return
@@ -409,6 +427,7 @@ class SketchedNeighborsBase(LearnsMetric):
         engine, budget = self._engine, _share_of_memory() / jobs
         engine.tile_bytes = min(TILE_BYTES, int(budget / threads))
         as_they_are = not sparse.issparse(X) and X.dtype == engine.dtype
+        as_they_are = as_they_are and X.flags.c_contiguous
         copied = 0 if as_they_are else X.shape[1] * engine.dtype.itemsize
         query_bytes = _NUMBER * width + copied
         return slices(X.shape[0], batch_rows(X.shape[0], query_bytes, budget, jobs))
@@ -427,8 +446,17 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def _as_held(self, rows):
         """Dense rows in the type of the points."""
-        rows = rows.toarray() if sparse.issparse(rows) else rows
-        return rows.astype(self._engine.dtype, copy=False)
+        rows = self._in_type(rows)
+        return rows.toarray() if sparse.issparse(rows) else rows
+
+    def _in_type(self, rows):
+        """Rows in the type of the points, which may be the smaller one."""
+        if rows.dtype == self._engine.dtype:
+            return rows
+        with np.errstate(over="ignore"):
+            rows = rows.astype(self._engine.dtype)
+        check_finite("X", rows.data if sparse.issparse(rows) else rows)
+        return rows
 
     def _checked_n_neighbors(self, n_neighbors, most):
         n_neighbors = self.n_neighbors if n_neighbors is None else n_neighbors

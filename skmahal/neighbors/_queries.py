@@ -1,12 +1,11 @@
 """Neighbour queries with scikit-learn's signatures."""
 
 from contextlib import nullcontext
-from numbers import Real
 
 import numpy as np
 from scipy import sparse
 
-from skmahal._core.checks import as_count
+from skmahal._core.checks import as_choice, as_count, as_length
 from skmahal._threads import one_blas_thread
 
 _MODES = ("connectivity", "distance")
@@ -72,7 +71,7 @@ class KNeighborsQueries:
         A : sparse matrix of shape (n_queries, n_samples_fit), CSR
             The graph; the entries of a row are in order of distance.
         """
-        _check_mode(mode)
+        as_choice("mode", mode, _MODES)
         distances, indices = self.kneighbors(X, n_neighbors)
         counts = np.full(len(indices), indices.shape[1])
         n = self.n_samples_fit_
@@ -152,8 +151,7 @@ class RadiusNeighborsQueries:
         """
         self._check_fitted()
         radius = self.radius if radius is None else radius
-        if not isinstance(radius, Real) or not radius >= 0:
-            raise ValueError(f"radius must be a number of at least 0, got {radius!r}.")
+        radius = as_length("radius", radius)
         queries = self._engine.X if X is None else self._points(X)
         engine = self._engine
         parts = self._in_batches(lambda q: engine.radius_neighbors(q, radius), queries)
@@ -186,7 +184,7 @@ class RadiusNeighborsQueries:
         A : sparse matrix of shape (n_queries, n_samples_fit), CSR
             The graph.
         """
-        _check_mode(mode)
+        as_choice("mode", mode, _MODES)
         distances, indices = self.radius_neighbors(X, radius, sort_results=sort_results)
         counts = np.array([len(found) for found in indices])
         flat = np.concatenate(distances), np.concatenate(indices)
@@ -221,11 +219,6 @@ def _graph(values, indices, counts, n_points, mode):
     )
     ends = np.concatenate([[0], np.cumsum(counts)])
     return sparse.csr_matrix((values, indices, ends), shape=(len(counts), n_points))
-
-
-def _check_mode(mode):
-    if mode not in _MODES:
-        raise ValueError(f"mode must be one of {_MODES}, got {mode!r}.")
 
 
 def _without_self(distances, indices, start):

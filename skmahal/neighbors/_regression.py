@@ -136,9 +136,10 @@ def _as_numbers(y):
     >>> _as_numbers(np.array(["1", "0.5"]))
     array([1. , 0.5])
     """
-    if y is None or sparse.issparse(y) or np.asarray(y).dtype.kind not in "OUS":
+    if y is None or sparse.issparse(y):
         return y
     try:
-        return np.asarray(y).astype(np.float64)
-    except (TypeError, ValueError) as error:
+        given = np.asarray(y)
+        return given.astype(np.float64) if given.dtype.kind in "OUS" else y
+    except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"y must be an array of numbers: {error}") from error

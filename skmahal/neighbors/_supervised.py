@@ -1,11 +1,11 @@
 """An index whose points carry targets."""
 
 from scipy import sparse
-from sklearn.utils.validation import validate_data
 
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import StrOptions, fit_context
 from skmahal._core.checks import as_indices
+from skmahal._validation import validated
 
 from ._base import ROWS, SketchedNeighborsBase, check_one_row_each
 from ._queries import KNeighborsQueries
@@ -99,7 +99,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         X, columns = self._more_labelled(X, y)
         targets = self._known_targets(columns)
         check_one_row_each(X, indices)
-        self._engine.update_x(X, indices, targets)
+        self._engine.update_x(self._in_type(X), indices, targets)
         return self
 
     def __sklearn_tags__(self):
@@ -111,7 +111,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
     def _labelled(self, X, y, reset=False):
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
-        return validate_data(self, X, y, reset=reset, multi_output=True, **ROWS)
+        return validated(self, X, y, reset=reset, multi_output=True, **ROWS)
 
     def _outputs(self, y):
         """Targets in the form that predictions will have."""

@@ -67,7 +67,7 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         """
         self._check_fitted()
         indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
-        X = self._points(X)
+        X = self._in_type(self._points(X))
         check_one_row_each(X, indices)
         self._engine.update_x(X, indices)
         return self

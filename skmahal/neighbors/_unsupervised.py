@@ -102,6 +102,10 @@ class SketchedMahalanobisNeighbors(
     fitted index contain both. :meth:`guarantee` says what holds against who merely sees
     answers.
 
+    Points of native float32 are held in float32, and those of any other type in
+    float64; the metric, later points and queries are rounded to that type before they
+    are used, so that float64 queries on float32 points are answered in float32.
+
     Examples
     --------
     >>> import numpy as np

@@ -15,17 +15,17 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import (
     check_consistent_length,
     check_is_fitted,
-    validate_data,
 )
 
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import Interval, StrOptions, fit_context
 from skmahal._metric_learner import check_components
 from skmahal._random import seed_from
+from skmahal._validation import no_overflow, validated
 
 from ._log import MovingFactor, log_room
 from ._reservoir import Reservoir
-from ._threshold import best_threshold, check_calibration
+from ._threshold import best_threshold, check_both_kinds, check_calibration
 
 
 def _began_with_pairs(learner):
@@ -143,7 +143,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             low rank, and knows of no other fit. O(p(k + d)).
         """
         check_is_fitted(self)
-        return None if token is None else self._factor.since(token)
+        return None if token is None else self._factor.since(_checked_token(token))
 
     def get_mahalanobis_matrix(self):
         """The matrix ``A = UᵀU``. O(kd²).
@@ -189,7 +189,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             ``X @ components_.T``.
         """
         check_is_fitted(self)
-        X = validate_data(self, X, reset=False, dtype=self._factor.dtype)
+        X = validated(self, X, reset=False, dtype=self._factor.dtype)
         return self._factor.transform(X)
 
     def pair_distance(self, pairs):
@@ -277,7 +277,9 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             1 where every similar pair is nearer than every dissimilar one. O(kd) a
             pair.
         """
-        return float(roc_auc_score(y, self.decision_function(pairs)))
+        y, scores = _signs(y), self.decision_function(pairs)
+        check_consistent_length(scores, y)
+        return float(roc_auc_score(y, scores))
 
     def set_threshold(self, threshold):
         """Call pairs similar up to this distance, whatever is learned later. O(1).
@@ -293,7 +295,8 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
             The learner with the threshold, until the next `fit`.
         """
         check_is_fitted(self)
-        if isinstance(threshold, bool) or not isinstance(threshold, Real):
+        real = isinstance(threshold, Real) and not isinstance(threshold, bool)
+        if not real or threshold != threshold:
             raise ValueError(f"threshold must be a real number, got {threshold!r}.")
         self._threshold = float(threshold)
         return self
@@ -326,6 +329,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         check_is_fitted(self)
         check_calibration(strategy, min_rate, beta)
         y = _signs(y)
+        check_both_kinds(y, strategy)
         distances = self.pair_distance(pairs)
         check_consistent_length(distances, y)
         self._threshold = best_threshold(distances, y, strategy, min_rate, beta)
@@ -401,7 +405,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
     def _read_points(self, X, y, anew):
         dtype = _FLOATS if anew else self._factor.dtype
-        X, y = validate_data(self, X, y, reset=anew, dtype=dtype)
+        X, y = validated(self, X, y, reset=anew, dtype=dtype)
         check_classification_targets(y)
         return X, y
 
@@ -415,9 +419,10 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         return pairs, y
 
     def _check_pairs(self, pairs, dtype, anew=False):
-        pairs = check_array(
-            pairs, dtype=dtype, ensure_2d=False, allow_nd=True, input_name="pairs"
-        )
+        with no_overflow("pairs"):
+            pairs = check_array(
+                pairs, dtype=dtype, ensure_2d=False, allow_nd=True, input_name="pairs"
+            )
         if pairs.ndim != 3 or pairs.shape[1] != 2:
             raise ValueError(
                 "pairs must be an array of shape (n_pairs, 2, n_features), got shape "
@@ -450,6 +455,13 @@ def moved(factor, change):
     if not all(np.isfinite(part).all() for part in change):
         raise ValueError("pairs has points too far apart: the step overflows.")
     return factor.moved(change)
+
+
+def _checked_token(token):
+    """A token of any learner, or an error."""
+    if isinstance(token, tuple) and len(token) == 2 and isinstance(token[1], Integral):
+        return token
+    raise ValueError(f"token must be what state_token gives, or None, got {token!r}.")
 
 
 def _n_dimensions(pairs):

@@ -1,5 +1,6 @@
 """The distance up to which two points are called similar."""
 
+from math import inf
 from numbers import Real
 
 import numpy as np
@@ -45,7 +46,7 @@ def best_threshold(distances, y, strategy, min_rate, beta):
 
 def check_calibration(strategy, min_rate, beta):
     """Refuse a strategy that is not known, or lacks its number."""
-    if strategy not in STRATEGIES:
+    if not isinstance(strategy, str) or strategy not in STRATEGIES:
         names = ", ".join(map(repr, STRATEGIES))
         raise ValueError(f"strategy must be one of {names}, got {strategy!r}.")
     if strategy in ("max_tpr", "max_tnr"):
@@ -54,8 +55,18 @@ def check_calibration(strategy, min_rate, beta):
                 f"min_rate must be a number from 0 to 1 for strategy {strategy!r}, "
                 f"got {min_rate!r}."
             )
-    elif strategy == "f_beta" and (not isinstance(beta, Real) or not beta >= 0):
+    elif strategy == "f_beta" and (not isinstance(beta, Real) or not 0 <= beta < inf):
         raise ValueError(f"beta must be a number of at least 0, got {beta!r}.")
+
+
+def check_both_kinds(y, strategy):
+    """Refuse pairs of one kind where a strategy needs the rate of the other."""
+    needed = {"accuracy": (), "f_beta": (1,)}.get(strategy, (1, -1))
+    for sign in needed:
+        if sign not in y:
+            raise ValueError(
+                f"y has no {sign:+d}, which the strategy {strategy!r} needs."
+            )
 
 
 def _most_accurate(distances, y):

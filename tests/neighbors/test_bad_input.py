@@ -1,6 +1,5 @@
 """Bad input is refused by name, and the index is exactly as it was."""
 
-import threading
 from functools import partial
 
 import numpy as np
@@ -12,6 +11,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from skmahal import SketchedMahalanobisNeighbors
+from tests.snapshots import snapshot
 
 from .cases import normal
 
@@ -54,29 +54,6 @@ class WithComponents(BaseEstimator):
     def fit(self, X, y=None):
         self.components_ = self.components
         return self
-
-
-def snapshot(value, path="index"):
-    """Every array, number and string reachable from `value`, by its path."""
-    if isinstance(value, np.ndarray) and value.dtype != object:
-        return {path: (value.dtype, value.shape, value.tobytes())}
-    if isinstance(value, np.random.Generator):
-        return snapshot(value.bit_generator.state, path)
-    if isinstance(value, dict):
-        parts = [snapshot(part, f"{path}[{key!r}]") for key, part in value.items()]
-    elif isinstance(value, list | tuple):
-        parts = [snapshot(part, f"{path}[{i}]") for i, part in enumerate(value)]
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        attributes = vars(value).items()
-        parts = [snapshot(part, f"{path}.{name}") for name, part in attributes]
-    elif isinstance(value, type(threading.RLock())):
-        return {}
-    else:
-        return {path: repr(value)}
-    found = {path: type(value)}
-    for part in parts:
-        found.update(part)
-    return found
 
 
 def answers(index):

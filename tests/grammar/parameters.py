@@ -1,0 +1,94 @@
+"""Parameters that are wrong at the fit, or at a query after it."""
+
+import numpy as np
+from scipy import sparse
+from sklearn.decomposition import PCA
+
+from .values import D, Empty, K, N, WithComponents
+
+WHOLE = [0, -1, 2.5, "many", np.nan, [1], 1j, np.array([1, 2])]
+SHARE = [0, 1, -0.1, 1.1, np.nan, np.inf, "auto", None, [0.1], 1j]
+NO_METRIC = [
+    "euclidean",
+    7,
+    {},
+    Empty(),
+    np.full((K, D), np.nan),
+    np.full((K, D), 1j),
+    np.ones((K, D + 1)),
+    np.ones(D),
+    np.empty((0, D)),
+    np.full((K, D), "x"),
+    [[1.0] * D, [1.0]],
+    sparse.csr_matrix(np.ones((K, D))),
+    WithComponents(np.ones((K, D))),  # which cannot be cloned
+    PCA,
+]
+AT_FIT = {
+    "n_neighbors": [*WHOLE, None],
+    "m": [*WHOLE, None],
+    "L": [*WHOLE, None, "auto"],
+    "R": [*WHOLE, None, 11],
+    "eps": SHARE,
+    "delta": SHARE,
+    "lead": [-1, 0.5, "some", None, np.nan, [1]],
+    "sketch": ["fourier", None, 3, ["gaussian"]],
+    "n_candidates": [*WHOLE, None],
+    "random_state": ["a", -1, 1.5, [1], 2**40],
+    "n_jobs": [0, 1.5, "all", [1], np.nan],
+    "metric_learner": NO_METRIC,
+}
+AT_FIT["metric_learner"] = [*NO_METRIC, np.full((K, D), 1e200)]
+AT_FIT_OF_INDEX = {**AT_FIT, "radius": [-1.0, np.nan, "wide", None, [1.0], 1j]}
+AT_FIT_OF_LABELLED = {**AT_FIT, "weights": ["near", 3, ["uniform"], np.ones(3)]}
+AT_FIT_OF_TRANSFORMER = {**AT_FIT, "mode": ["both", None, 3]}
+AT_FIT_OF_SKETCH = {
+    "m": [*WHOLE, None],
+    "eps": [0, -0.1, np.nan, "auto", None, [0.1], 1j],
+    "delta": SHARE,
+    "metric_learner": NO_METRIC,
+    "sketch": AT_FIT["sketch"],
+    "random_state": AT_FIT["random_state"],
+}
+SIZES = [0, -1, 1.5, "a", None, np.nan]
+NO_START = ["covariance", 3.0, None, np.eye(D + 1), np.full((D, D), np.nan), np.ones(D)]
+AT_FIT_OF_LEARNER = {
+    "init": NO_START,
+    "reservoir_size": SIZES,
+    "n_pairs": SIZES,
+    "random_state": AT_FIT["random_state"],
+}
+AT_FIT_OF_TARGETS = {
+    **AT_FIT_OF_LEARNER,
+    "similar_target": [0.0, -1.0, "near", np.nan, [1.0]],
+    "dissimilar_target": [0.0, -1.0, "far", np.nan, [1.0]],
+}
+
+# What is set after the fit, and asked of a query.
+AT_NEIGHBOURS = {
+    "n_neighbors": [0, -1, 2.5, N + 1, "many", None, np.nan, [1], True],
+    "n_jobs": [0, 1.5, "all", [1], np.nan],
+}
+
+
+def of_weights(wrong):
+    return lambda distances: wrong(distances)
+
+
+AT_VOTES = {
+    **AT_NEIGHBOURS,
+    "weights": [
+        "near",
+        3,
+        ["uniform"],
+        of_weights(lambda distances: distances[:, :1]),
+        of_weights(lambda distances: np.full(distances.shape, np.nan)),
+        of_weights(lambda distances: np.zeros(distances.shape)),
+        of_weights(lambda distances: None),
+        of_weights(lambda distances: "text"),
+        of_weights(lambda distances: distances + 1j),
+    ],
+}
+AT_BUDGET = {**AT_NEIGHBOURS, "n_candidates": [0, -1, 1, 2.5, "all", None, [5], True]}
+AT_RADIUS = {"radius": [-1.0, np.nan, "wide", None, [1.0], 1j]}
+AT_GRAPH = {**AT_NEIGHBOURS, "mode": ["both", None, 3]}

@@ -1,0 +1,365 @@
+"""Any bad call is refused by name, and leaves everything as it was."""
+
+import copy
+import re
+import warnings
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import BaseEstimator, clone
+from sklearn.exceptions import NotFittedError
+from sklearn.utils._param_validation import InvalidParameterError
+
+import skmahal
+from skmahal import (
+    MahalanobisSketch,
+    MetricMaintenance,
+    SketchedMahalanobisClassifier,
+    SketchedMahalanobisNeighbors,
+    SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRegressor,
+    components_from,
+    online,
+)
+from skmahal.online import LEGO, POLA, OnlineITML
+
+from . import grammar
+from .grammar import Language, methods, parameters, together
+from .grammar.values import D, K, N, frame, labels, targets
+from .snapshots import snapshot
+
+ERRORS = (ValueError, TypeError, NotFittedError, InvalidParameterError)
+
+RNG = np.random.default_rng(0)
+X, Q, U = RNG.normal(size=(N, D)), RNG.normal(size=(4, D)), RNG.normal(size=(K, D))
+LABELS, TARGETS = np.arange(N) % 3, RNG.normal(size=N)
+PAIRS, SIGNS = RNG.normal(size=(N, 2, D)), np.resize([1, -1], N)
+
+EXACT = {"n_neighbors": 2, "metric_learner": U, "random_state": 0}
+SKETCHED = {**EXACT, "m": 2, "L": 3, "R": 1, "lead": 1}
+SMALL = {"m": 2, "L": 4, "R": 1, "lead": 1, "seed": 0}
+TARGET = {"similar_target": 0.8, "dissimilar_target": 1.7}
+
+INDEX = Language(
+    methods.of_index(),
+    together.of_index(),
+    parameters.AT_FIT_OF_INDEX,
+    [
+        ("kneighbors", parameters.AT_NEIGHBOURS),
+        ("kneighbors_graph", parameters.AT_NEIGHBOURS),
+        ("radius_neighbors", parameters.AT_RADIUS),
+        ("radius_neighbors_graph", parameters.AT_RADIUS),
+    ],
+)
+SKETCHED_INDEX = INDEX._replace(
+    at_queries=[*INDEX.at_queries, ("kneighbors", parameters.AT_BUDGET)]
+)
+CLASSIFIER = Language(
+    methods.of_classifier(),
+    together.of_updates(y=labels().good),
+    parameters.AT_FIT_OF_LABELLED,
+    [("predict", parameters.AT_VOTES), ("predict_proba", parameters.AT_VOTES)],
+)
+REGRESSOR = Language(
+    methods.of_regressor(),
+    together.of_updates(y=targets().good),
+    parameters.AT_FIT_OF_LABELLED,
+    [("predict", parameters.AT_VOTES)],
+)
+TRANSFORMER = Language(
+    methods.of_transformer(),
+    together.of_updates(),
+    parameters.AT_FIT_OF_TRANSFORMER,
+    [("transform", parameters.AT_GRAPH)],
+)
+SKETCH = Language(methods.of_sketch(), at_fit=parameters.AT_FIT_OF_SKETCH)
+MAINTENANCE = Language(methods.of_maintenance(), together.of_maintenance())
+FUNCTION = Language(methods.of_components_from(), together.of_components_from())
+LEARNER = Language(
+    methods.of_learner(),
+    together.of_learner(),
+    parameters.AT_FIT_OF_LEARNER,
+)
+TARGET_LEARNER = LEARNER._replace(at_fit=parameters.AT_FIT_OF_TARGETS)
+
+
+def index(X=X, **params):
+    return SketchedMahalanobisNeighbors(**params).fit(X)
+
+
+def following():
+    """A classifier with a learner that goes on learning."""
+    learner = LEGO(init=U, random_state=0, **TARGET)
+    params = {"n_neighbors": 2, "metric_learner": learner, "random_state": 0}
+    return SketchedMahalanobisClassifier(**params).fit(X, LABELS)
+
+
+SUBJECTS = {
+    "index, exact": (lambda: index(**EXACT), INDEX),
+    "index, sketched": (lambda: index(**SKETCHED), SKETCHED_INDEX),
+    "index, float32": (
+        lambda: index(X.astype(np.float32), **SKETCHED),
+        SKETCHED_INDEX._replace(forms=methods.of_index(far=1e39)),
+    ),
+    "index, sparse": (lambda: index(sparse.csr_matrix(X), **SKETCHED), SKETCHED_INDEX),
+    "index, two threads": (lambda: index(n_jobs=2, **EXACT), INDEX),
+    "index, of a frame": (
+        lambda: index(frame(X), **EXACT),
+        Language(methods.of_index(named=True)),
+    ),
+    "classifier": (
+        lambda: SketchedMahalanobisClassifier(**SKETCHED).fit(X, LABELS),
+        CLASSIFIER,
+    ),
+    "classifier that learns": (following, CLASSIFIER),
+    "regressor": (
+        lambda: SketchedMahalanobisRegressor(**SKETCHED).fit(X, TARGETS),
+        REGRESSOR,
+    ),
+    "transformer": (
+        lambda: SketchedMahalanobisNeighborsTransformer(**SKETCHED).fit(X),
+        TRANSFORMER,
+    ),
+    "sketch": (lambda: MahalanobisSketch(3, random_state=0).fit(X), SKETCH),
+    "maintenance": (lambda: MetricMaintenance(U, X, **SMALL), MAINTENANCE),
+    "maintenance, sparse": (
+        lambda: MetricMaintenance(U, sparse.csr_matrix(X), **SMALL),
+        MAINTENANCE,
+    ),
+    "components_from": (lambda: components_from, FUNCTION),
+    "LEGO": (lambda: LEGO(random_state=0, **TARGET).fit(PAIRS, SIGNS), TARGET_LEARNER),
+    "OnlineITML": (
+        lambda: OnlineITML(random_state=0).fit(PAIRS, SIGNS),
+        TARGET_LEARNER,
+    ),
+    "POLA": (lambda: POLA(random_state=0).fit(PAIRS, SIGNS), LEARNER),
+}
+
+
+def made(name):
+    """A subject that has been in use, with arrays that have not followed it yet."""
+    subject = SUBJECTS[name][0]()
+    answers(subject)
+    if getattr(subject, "metric_learner_", None) is not None:
+        subject.partial_fit(X[:3], LABELS[:3]).remove_points([0, 1, 2])
+    elif hasattr(subject, "update_metric"):
+        subject.update_metric(low_rank=(np.ones((K, 1)) / 9, Q[:1].T))
+    return subject
+
+
+def answers(subject):
+    """What a subject says, bit by bit; and that its engine is as it has to be."""
+    asks = {
+        "kneighbors": lambda ask: ask(queries(subject), 3),
+        "predict": lambda ask: ask(PAIRS[:4] if learns(subject) else Q),
+        "transform": lambda ask: ask(Q),
+        "distances": lambda ask: ask(queries(subject)),
+        "sum_distances": lambda ask: ask(queries(subject)),
+        "query_all": lambda ask: ask(Q),
+        "pair_distance": lambda ask: ask(PAIRS),
+        "check": lambda ask: ask(),
+    }
+    parts = [subject, getattr(subject, "_engine", None)]
+    return snapshot(
+        [
+            ask(getattr(part, method))
+            for part in parts
+            for method, ask in asks.items()
+            if hasattr(part, method)
+        ]
+    )
+
+
+def learns(subject):
+    return isinstance(subject, online._base.OnlineLearner)
+
+
+def queries(subject):
+    return frame(Q) if hasattr(subject, "feature_names_in_") else Q
+
+
+def asked(subject, call):
+    """Make the call with its parameters; what it raised."""
+    method = (
+        type(subject) if call.method == "__init__" else getattr(subject, call.method)
+    )
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            method(**call.arguments)
+    except Exception as error:
+        return error
+    return None
+
+
+def complaint(subject, call):
+    """What is wrong with how a bad call is met; None where nothing is."""
+    kept = {}
+    if call.parameters:
+        kept = {name: subject.get_params()[name] for name in call.parameters}
+        subject.set_params(**call.parameters)
+    if finds_out_late(subject, call):
+        catch_up(subject)
+    before, given = snapshot(subject), snapshot(call.arguments)
+    error = asked(subject, call)
+    after = snapshot(subject)
+    if kept:
+        subject.set_params(**kept)
+    if error is None:
+        return f"{call} is accepted"
+    kinds = (*ERRORS, IndexError) if call.may_be_index_error else ERRORS
+    if type(error) not in kinds:
+        return f"{call} raises {error!r}"
+    if not re.search(call.says, str(error)):
+        return f"{call} says {str(error)[:300]!r}, not {call.says!r}"
+    if after != before:
+        paths = [
+            path for path in {**before, **after} if before.get(path) != after.get(path)
+        ]
+        return f"{call} changes {paths[:3]}"
+    if snapshot(call.arguments) != given:
+        return f"{call} changes its arguments"
+    return None
+
+
+def finds_out_late(subject, call):
+    """Whether neighbours are found, and arrays catch up, before the fault is seen."""
+    on_threads = getattr(subject, "n_jobs", None) == 2 and "too large" in call.fault
+    return call.method == "score" or "weights" in call.parameters or on_threads
+
+
+def catch_up(subject):
+    if hasattr(subject, "_engine"):
+        subject._engine.prepare()
+        subject._engine.settle()
+        subject._engine.check()
+
+
+def complaints(name, calls):
+    """Those of the bad calls of a subject that are not met as they should be."""
+    subject, found = made(name), []
+    for call in calls:
+        found.append(complaint(subject, call))
+        if found[-1] is not None:
+            subject = made(name)
+    fresh = made(name)
+    for each in (subject, fresh):
+        # The last digit of a distance tells whether arrays have followed the metric.
+        catch_up(each)
+    assert answers(subject) == answers(fresh)
+    return [what for what in found if what is not None]
+
+
+def rng_of(name):
+    return np.random.default_rng(list(SUBJECTS).index(name))
+
+
+def report(found):
+    return f"{len(found)} complaints:\n" + "\n".join(found[:40])
+
+
+# Half of what these are asked is as for the others, so they are asked some of it.
+LIKE_OTHERS = ["index, sparse", "index, two threads", "maintenance, sparse"]
+every_subject = pytest.mark.parametrize("name", SUBJECTS)
+every_estimator = pytest.mark.parametrize(
+    "name", [name for name in SUBJECTS if name[:4] not in ("main", "comp")]
+)
+
+
+@every_subject
+def test_bad_calls_are_refused_by_name_and_leave_no_trace(name):
+    """One of every production of the grammar."""
+    rng, language = rng_of(name), SUBJECTS[name][1]
+    calls = list(grammar.every(language, rng))
+    found = complaints(name, calls[::5] if name in LIKE_OTHERS else calls)
+    assert not found, report(found)
+
+
+@pytest.mark.stress
+@every_subject
+def test_thousands_of_bad_calls_leave_no_trace(name, count):
+    rng, language = rng_of(name), SUBJECTS[name][1]
+    found = complaints(name, (grammar.draw(language, rng) for _ in range(1000)))
+    assert not found, report(found)
+    count("bad calls", 1000)
+
+
+@every_subject
+def test_what_the_grammar_calls_right_is_right(name):
+    """So that what is wrong with a bad call is its fault."""
+    rng = np.random.default_rng(0)
+    subject = made(name)
+    for form in SUBJECTS[name][1].forms:
+        arguments = grammar.right(form, rng)
+        needed = {name: arguments[name] for name in form.needed}
+        for given in (arguments, needed):
+            call = grammar.Call(form.method, given, "right", "")
+            error = asked(copy.deepcopy(subject), call)
+            assert error is None, f"{call}: {error!r}"
+
+
+@every_estimator
+def test_nothing_is_answered_before_fit(name):
+    rng = np.random.default_rng(0)
+    subject, language = SUBJECTS[name][0](), SUBJECTS[name][1]
+    for form in language.forms:
+        if "fit" in form.method:
+            continue
+        estimator = clone(subject)
+        before = snapshot(estimator)
+        call = grammar.Call(form.method, grammar.right(form, rng), "not fitted", "")
+        error = asked(estimator, call)
+        assert type(error) is NotFittedError, (call, error)
+        assert "not fitted yet" in str(error)
+        assert snapshot(estimator) == before
+
+
+@every_estimator
+def test_a_first_fit_that_is_refused_leaves_an_estimator_unfitted(name):
+    rng = np.random.default_rng(0)
+    subject, language = SUBJECTS[name][0](), SUBJECTS[name][1]
+    first = [form for form in language.forms if form.method == "fit"]
+    for _ in range(40):
+        call = grammar.draw(
+            language._replace(forms=first, together=[], at_queries=[]), rng
+        )
+        for method in ("fit", "partial_fit"):
+            if hasattr(subject, method):
+                found = complaint(clone(subject), call._replace(method=method))
+                assert found is None, found
+
+
+PUBLIC = [
+    *(getattr(skmahal, name) for name in skmahal.__all__),
+    *(getattr(online, name) for name in online.__all__),
+]
+
+
+# What takes no argument that could be wrong, or is all of scikit-learn's.
+NOT_ASKED = {"get_feature_names_out", "set_output", "enable_metric_learn", "exact"}
+ENGINE = {"prepare", "settle", "check", "reading", "follow", "over"}
+
+
+def test_the_grammar_knows_every_public_method():
+    known = {}
+    for make, language in SUBJECTS.values():
+        subject = make()
+        kind = subject if subject is components_from else type(subject)
+        methods = {form.method for form in language.forms}
+        known[kind] = known.get(kind, set()) | methods
+    for kind in PUBLIC:
+        if kind is skmahal.enable_metric_learn:
+            continue
+        assert kind in known
+        if kind is components_from:
+            continue
+        methods = {
+            name
+            for name in dir(kind)
+            if not name.startswith("_")
+            and callable(getattr(kind, name))
+            and name not in dir(BaseEstimator)
+            and not (name.startswith("set_") and name.endswith("_request"))
+        }
+        assert methods - NOT_ASKED - ENGINE <= known[kind], kind
