@@ -218,7 +218,8 @@ def _fill(chunks, rows):
 def add_to_columns(chunks, weights, steps):
     """Add ``weights @ steps``, (columns, points), and bring the squared lengths up."""
     if compiled.fast() is not None:
-        compiled.fast().add_to_columns(chunks, np.ascontiguousarray(weights), steps)
+        weights, steps = np.ascontiguousarray(weights), compiled.read_only(steps)
+        compiled.fast().add_to_columns(chunks, weights, steps)
         return
     for chunk, start in enumerate(range(0, steps.shape[1], CHUNK)):
         part = steps[:, start : start + CHUNK]

@@ -127,7 +127,7 @@ class DensePoints:
         def fill(here):
             rows = self.take(here)
             if loops is not None:
-                loops.dots(rows, columns, product[:, here])
+                loops.dots(compiled.read_only(rows), columns, product[:, here])
                 return
             for column, out in zip(columns, product, strict=True):
                 np.dot(rows, column, out=out[here])

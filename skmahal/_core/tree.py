@@ -338,7 +338,7 @@ class _Walk:
     def _run_compiled(self, depth):
         self.mass = np.empty(len(self.owner))
         tree, walks = self.tree, (self.uniforms, self.nodes, self.mass)
-        sums = tree._sums, tree._squares, tree._counts
+        sums = map(compiled.read_only, (tree._sums, tree._squares, tree._counts))
         asked = self.queries, self.norms, self.owner, self.power
         compiled.fast().walk(*asked, *sums, depth, *walks)
         self.alive = np.flatnonzero(self.nodes)

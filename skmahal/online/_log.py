@@ -4,6 +4,7 @@ import secrets
 
 import numpy as np
 
+from skmahal._core import compiled
 from skmahal._core.metric import LowRank
 from skmahal._core.saved import FLOATS, array_from, integer_from, require
 
@@ -111,7 +112,8 @@ class MovingFactor:
         now = self._with_room()
         now._steps = now._steps.writable(now._count)
         W, V = now._steps.between(0, now._steps.room)
-        done, count = steps(now._stored, W, V, now._added, now._count)
+        stored = compiled.read_only(now._stored)
+        done, count = steps(stored, W, V, now._added, now._count)
         now.version += count - now._count
         now._count = now._steps.used = count
         return now, done
