@@ -15,7 +15,7 @@ from .metric import (
     row_change,
 )
 from .roots import Roots
-from .saved import expecting, opened, stamped
+from .saved import expecting, opened, require, stamped
 from .state import State
 from .tiles import Expansion, Part, lower_bounds, row_squares, squared_distances
 from .workers import even_slices, run, slices
@@ -100,6 +100,7 @@ class ExactMaintenance:
 
     def _restore(self, saved):
         self._hold(State.restored(saved))
+        require(len(self._state.images) == 1, "there are sketches")
 
     @property
     def n(self):

@@ -11,6 +11,7 @@ from .gate import changes, reads, writes
 from .images import Columns
 from .metric import relative_change
 from .saved import array_from, generator_from, integer_from, require
+from .state import State
 from .tiles import (
     ALL_COLUMNS,
     ColumnPart,
@@ -193,7 +194,7 @@ class MetricMaintenance(ExactMaintenance):
         return {**super().saved(), "sketches": sketches}
 
     def _restore(self, saved):
-        super()._restore(saved)
+        self._hold(State.restored(saved))
         own = saved["sketches"]
         names = "eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors"
         asked = (own[name] for name in names)
@@ -216,6 +217,8 @@ class MetricMaintenance(ExactMaintenance):
     def _front_from(self, saved):
         lead = integer_from(saved, "lead", most=self.k)
         head = integer_from(saved, "head", least=1, most=self.L * self.m)
+        whole = head <= self.m or head % self.m == 0
+        require(whole, f"a front has {head} rows of sketches of {self.m}")
         costs = float(saved["cost"]), float(saved["exact_cost"])
         require(min(costs) >= 0, "a cost is negative")
         return front.Front(lead, head, *costs)

@@ -271,7 +271,8 @@ class State:
                 image.check_some(some, rows, *behind, slack)
         if self.tree.tick is not None:
             behind = self.log.since(self.tree.tick, self.n)
-            self.tree.check_some(self._rows_of_truth, *behind, room)
+            drift = self.norms.drift_of(slice(None)) ** 2
+            self.tree.check_some(self._rows_of_truth, drift, *behind, room)
 
     def _rows_of_truth(self, start, stop):
         return self.metric.transform(self.points.take(slice(start, stop)))

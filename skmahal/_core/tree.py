@@ -211,11 +211,11 @@ class DistanceTree:
         tree._check_nodes(n)
         return tree
 
-    def check_some(self, rows_between, W, T, most):
+    def check_some(self, rows_between, drift, W, T, most):
         """Refuse sums that are not those of the first and last bucket's rows.
 
-        W and T are what the tree is behind by. Buckets of more than `most` points are
-        not looked at.
+        W and T are what the tree is behind by, `drift` the squares of what rows may be
+        off by. Buckets of more than `most` points are not looked at.
         """
         for bucket in (0, self._n_buckets - 1):
             start, stop = self.starts[bucket : bucket + 2]
@@ -223,8 +223,12 @@ class DistanceTree:
                 continue
             sums, squares = _sums_of(rows_between(start, stop))
             held = self._sums[self.capacity + bucket] + W @ T[start:stop].sum(axis=0)
+            slack = 1e-2 * np.sqrt(squares) + 10 * np.sqrt(drift[start:stop].sum())
             off = np.linalg.norm(held - sums)
-            fits = off <= 1e-2 * np.sqrt((stop - start) * squares)
+            fits = off <= slack * np.sqrt(stop - start)
+            if not W.shape[1]:
+                root = np.sqrt(self._squares[self.capacity + bucket])
+                fits &= abs(root - np.sqrt(squares)) <= slack
             require(fits, "sums over buckets do not belong to the points")
 
     def _check_nodes(self, n):
