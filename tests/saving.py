@@ -57,6 +57,7 @@ def used(estimator, X, y=None):
     answers(estimator)
     k = len(estimator.components_)
     estimator.update_metric(low_rank=(normal(k, 2), normal(D, 2)))
+    estimator._engine.settle()
     answers(estimator)
     estimator.partial_fit(more[0], *known[0])
     estimator.update_points([3, 8], more[1], *known[1])
