@@ -5,6 +5,7 @@ pickle, joblib and skops all store as they are. So a file names no class of this
 but the one that was saved, and says by which release and in which layout that was done.
 """
 
+import sys
 from contextlib import contextmanager
 
 import numpy as np
@@ -49,9 +50,8 @@ def opened(kind, state):
 
 
 def _installed():
-    from skmahal import __version__
-
-    return __version__
+    # Not imported: the core knows nothing of what stands on it.
+    return sys.modules["skmahal"].__version__
 
 
 @contextmanager
