@@ -9,6 +9,7 @@ from sklearn.utils.validation import check_array, check_is_fitted
 from skmahal._compat import enable_metric_learn, metric_learn_is_enabled
 from skmahal._core.checks import as_array
 from skmahal._core.factor import components_from
+from skmahal._persistence import Persistent
 
 
 def resolve_components(metric_learner, X, y, n_features, dtype):
@@ -98,24 +99,22 @@ def is_learner(metric):
     return any(hasattr(metric, name) for name in ("fit", *_SOURCES))
 
 
-class LearnsMetric(BaseEstimator):
+class LearnsMetric(Persistent):
     """An estimator with a `metric_learner` that can be fitted in other processes too.
 
     Where :func:`~skmahal.enable_metric_learn` was called here, it is called wherever an
     estimator that needs it is unpickled, as in the workers of a grid search.
     """
 
-    def __getstate__(self):
-        state = dict(super().__getstate__())
+    def _saved(self, state):
         if _is_of_metric_learn(self.metric_learner) and metric_learn_is_enabled():
             state[_ENABLED] = True
-        return state
+        return super()._saved(state)
 
-    def __setstate__(self, state):
-        state = dict(state)
+    def _restored(self, state):
         if state.pop(_ENABLED, False):
             enable_metric_learn()
-        super().__setstate__(state)
+        return super()._restored(state)
 
 
 def _is_of_metric_learn(learner):

@@ -15,7 +15,9 @@ from skmahal._atomic import as_before_on_error
 from skmahal._compat import HasMethods, Interval, StrOptions, fit_context
 from skmahal._core.bounds import failure, sketch_size
 from skmahal._core.projections import SKETCHES, draw, toarray
+from skmahal._core.saved import FLOATS, array_from, csr_from, require, saved_csr
 from skmahal._metric_learner import LearnsMetric, resolve_components
+from skmahal._persistence import require_width
 from skmahal._random import seed_from
 from skmahal._validation import validated
 
@@ -179,6 +181,23 @@ class MahalanobisSketch(
     @property
     def _n_features_out(self):
         return self.m_
+
+    def _saved(self, state):
+        if sparse.issparse(state.get("_components")):
+            state["_components"] = saved_csr(state["_components"])
+        return super()._saved(state)
+
+    def _restored(self, state):
+        held = state.get("_components")
+        if isinstance(held, dict):
+            state["_components"] = csr_from(held, sparse.csr_array)
+        elif held is not None:
+            state["_components"] = array_from(state, "_components", FLOATS, held.shape)
+        if held is not None:
+            m, d = state["_components"].shape
+            require_width(state, d)
+            require(state["m_"] == m, f"m_ is not {m}")
+        return super()._restored(state)
 
     def _size(self, n, k):
         """Rows of the sketch, or None where fewer than k would not do."""

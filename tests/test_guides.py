@@ -37,3 +37,13 @@ def test_online_learning():
     here, there, learner = names["here"], names["there"], names["learner"]
     np.testing.assert_allclose(here.components_, learner.components_, atol=1e-12)
     np.testing.assert_allclose(there.components_, learner.components_, atol=1e-12)
+
+
+def test_saving_and_loading(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    names = names_after("persistence.rst")
+    X, saved, shared = names["X"], names["index"], names["shared"]
+    np.testing.assert_array_equal(shared.kneighbors(X)[0], saved.kneighbors(X)[0])
+    assert names["mapped"].n_samples_fit_ == saved.n_samples_fit_ + 1
+    asked = names["skops"].io.get_untrusted_types(file="index.skops")
+    assert str(asked) in (DOCS / "persistence.rst").read_text(encoding="utf-8")

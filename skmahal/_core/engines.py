@@ -40,6 +40,12 @@ def with_metric(engine, U, jobs=1, *, seed, **parameters):
     return _sketched_where_it_pays(engine, seed=seed, **parameters)
 
 
+def engine_from(saved):
+    """The engine of which these values were saved, or an error."""
+    kind = MetricMaintenance if "sketches" in saved else ExactMaintenance
+    return kind.restored(saved)
+
+
 def _sketched_where_it_pays(engine, **parameters):
     if not _pays(engine, **parameters):
         return engine

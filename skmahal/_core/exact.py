@@ -25,6 +25,7 @@ from .metric import (
     row_change,
 )
 from .roots import Roots
+from .saved import expecting, opened, require, stamped
 from .state import State
 from .tiles import Expansion, Part, lower_bounds, row_squares, squared_distances
 from .workers import even_slices, run, slices
@@ -78,6 +79,40 @@ class ExactMaintenance:
 
     def __repr__(self):
         return f"{type(self).__name__}(n={self.n}, d={self.d}, k={self.k})"
+
+    def __getstate__(self):
+        return stamped(self.saved())
+
+    def __setstate__(self, state):
+        kind = type(self).__name__
+        state = opened(kind, state)
+        with expecting(kind):
+            self._restore(state)
+
+    def __copy__(self):
+        """Another engine over the same points and metric, as :meth:`exact` gives."""
+        engine = type(self).__new__(type(self))
+        engine.__dict__.update(self.__dict__)
+        return engine
+
+    @reads
+    def saved(self):
+        """The engine as plain values and arrays, which are not copied. O(1).
+
+        A change of the engine may write to them.
+        """
+        return self._state.saved()
+
+    @classmethod
+    def restored(cls, saved):
+        """The engine of which these are the values; O(size) to look at them."""
+        engine = cls.__new__(cls)
+        engine._restore(saved)
+        return engine
+
+    def _restore(self, saved):
+        self._hold(State.restored(saved))
+        require(len(self._state.images) == 1, "there are sketches")
 
     @property
     def n(self):

@@ -10,6 +10,7 @@ import numpy as np
 
 from . import compiled
 from .points import grown, owned, sifted
+from .saved import array_from, integer_from, require
 from .tiles import ALL_COLUMNS, add_product, row_squares
 
 CHUNK = 128
@@ -41,6 +42,42 @@ class Image:
         """Take what :meth:`arranged` has made of the images of all points."""
         self._buffer = buffer
 
+    def saved(self, n, now):
+        """The image as plain values; of its array, what is in use."""
+        held = None
+        if self.tick is not None:
+            held = self.held(n)
+            # A query of another thread may write to what is behind.
+            held = held.copy() if self.tick < now and held.flags.writeable else held
+        return {"map": self.map, "tick": self.tick, "held": held}
+
+    @classmethod
+    def restored(cls, saved, n, k, dtype, log):
+        """The image of which these are the values, of n points."""
+        image = cls()
+        if saved["map"] is not None:
+            image.map = array_from(saved, "map", (dtype,), (None, k))
+            image.map = np.ascontiguousarray(image.map)
+        if saved["tick"] is not None:
+            image.tick = integer_from(saved, "tick", log.start, log.now)
+            shape = cls.shape(n, k if image.map is None else len(image.map))
+            held = array_from(saved, "held", (dtype,), shape)
+            image.hold(np.ascontiguousarray(held))
+        return image
+
+    def check_some(self, indices, rows, W, T, slack):
+        """Refuse an array that is not that of transformed `rows` at these positions.
+
+        W and T are what it is behind by, `slack` what a row may be off by.
+        """
+        expected = self.project(rows)
+        held = self.take(indices) + self.project(T[indices] @ W.T)
+        limit = 1e-4 * row_squares(expected).max()
+        if self.map is not None:
+            slack = slack * np.linalg.norm(self.map)
+        fits = row_squares(held - expected) <= limit + slack**2
+        require(fits.all(), "an array does not belong to the points")
+
 
 class Rows(Image):
     """The transformed points, one row each."""
@@ -48,6 +85,17 @@ class Rows(Image):
     def view(self, n):
         """The rows of the first n points."""
         return self._buffer[:n]
+
+    held = view
+
+    @staticmethod
+    def shape(n, columns):
+        """Of the array of n points."""
+        return n, columns
+
+    def take(self, indices):
+        """Some rows; a copy."""
+        return self._buffer[indices]
 
     @staticmethod
     def arranged(rows):
@@ -91,6 +139,13 @@ class Columns(Image):
         """The chunks that hold the first n points."""
         return self._buffer[: -(-n // CHUNK)]
 
+    held = blocks
+
+    @staticmethod
+    def shape(n, columns):
+        """Of the array of n points."""
+        return -(-n // CHUNK), columns + 1, CHUNK
+
     def view(self, n):
         """The first n points as rows; a copy."""
         return self._as_rows(self.blocks(n))[:n]
@@ -104,7 +159,7 @@ class Columns(Image):
         """Rows in the layout of this image."""
         n, columns = rows.shape
         whole = n - n % CHUNK
-        buffer = _aligned_zeros((-(-n // CHUNK), columns + 1, CHUNK), rows.dtype)
+        buffer = _aligned_zeros(Columns.shape(n, columns), rows.dtype)
         _fill(buffer[: n // CHUNK], rows[:whole])
         if whole < n:
             _fill(buffer[-1:, :, : n - whole], rows[whole:])
@@ -163,7 +218,8 @@ def _fill(chunks, rows):
 def add_to_columns(chunks, weights, steps):
     """Add ``weights @ steps``, (columns, points), and bring the squared lengths up."""
     if compiled.fast() is not None:
-        compiled.fast().add_to_columns(chunks, np.ascontiguousarray(weights), steps)
+        weights, steps = np.ascontiguousarray(weights), compiled.read_only(steps)
+        compiled.fast().add_to_columns(chunks, weights, steps)
         return
     for chunk, start in enumerate(range(0, steps.shape[1], CHUNK)):
         part = steps[:, start : start + CHUNK]

@@ -23,10 +23,10 @@ class HeldCandidates:
     """Points whose rows are held: ``rows[i] + Σ_p steps[p, i] weights[p]``."""
 
     def __init__(self, queries, rows, weights, steps):
-        self.queries = np.ascontiguousarray(queries)
-        self.rows = rows
-        self.weights = weights
-        self.steps = steps
+        self.queries = compiled.read_only(np.ascontiguousarray(queries))
+        self.rows = compiled.read_only(rows)
+        self.weights = compiled.read_only(weights)
+        self.steps = compiled.read_only(steps)
 
     @property
     def _held(self):
@@ -64,7 +64,10 @@ class HeldCandidates:
 
     def _by_columns(self, bounds, asked, answer):
         parts, sizes = bounds.parts, bounds.sizes()
-        *lead, front = [(part.chunks, part.factors(bounds.slack)) for part in parts]
+        *lead, front = [
+            (compiled.read_only(part.chunks), part.factors(bounds.slack))
+            for part in parts
+        ]
         lead = lead[0] if lead else (front[0][:0], front[1][:0])
         points = lead, front, parts[0].n
         compiled.fast().nearest_by_columns(points, sizes, bounds.room, asked, answer)
@@ -73,7 +76,7 @@ class HeldCandidates:
         (part,), sizes = bounds.parts, bounds.sizes()
         scale = part.points.dtype.type
         points = (
-            part.points,
+            compiled.read_only(part.points),
             scale(1 - bounds.slack) * part.squares,
             scale(-2) * part.queries,
         )

@@ -10,6 +10,8 @@ from .exact import MOST_TILE, ExactMaintenance, Found, shaped
 from .gate import changes, reads, writes
 from .images import Columns
 from .metric import relative_change
+from .saved import array_from, generator_from, integer_from, require
+from .state import State
 from .tiles import (
     ALL_COLUMNS,
     ColumnPart,
@@ -29,6 +31,8 @@ _ROWS_ARE_ALIKE = ("gaussian", "rademacher")
 # How far, relative to its size, a metric may go by whole new ones before the leading
 # directions and what queries look at are chosen again. Until then they are just older.
 _STALE = 0.5
+
+_KEY_BYTES = 32
 
 
 class Piece(NamedTuple):
@@ -169,6 +173,67 @@ class MetricMaintenance(ExactMaintenance):
         """One for a query that looks at sketches, which are little to read."""
         return 1 if self.looks_at_sketches else super().most_threads_for_one
 
+    def saved(self):
+        """The same as plain values and arrays, the secret key among them. O(1)."""
+        sketches = {
+            "eps": self.eps,
+            "delta": self.delta,
+            "m": self.m,
+            "plans_m": self._plans_m,
+            "L": self.L,
+            "R": self._asked_R,
+            "lead": self._asked_lead,
+            "sketch": self.sketch,
+            "n_neighbors": self._expected_K,
+            "key": self._key,
+            "has_seed": self._has_seed,
+            "rng": self._rng.bit_generator.state,
+            "seeds": self._seeds,
+            "front": self._front._asdict(),
+            "moved": float(self._moved),
+        }
+        return {**super().saved(), "sketches": sketches}
+
+    def _restore(self, saved):
+        self._hold(State.restored(saved))
+        own = saved["sketches"]
+        names = "eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors"
+        asked = (own[name] for name in names)
+        self._promise(*("auto" if value is None else value for value in asked))
+        self._plans_m = bool(own["plans_m"])
+        require(self.m is not None, "m is missing")
+        self._key = own["key"]
+        whole = isinstance(self._key, bytes) and len(self._key) == _KEY_BYTES
+        require(whole, f"the key is not of {_KEY_BYTES} bytes")
+        self._multipliers = keyed.multipliers(self._key, self.d, self.dtype)
+        self._has_seed, self._rng = bool(own["has_seed"]), generator_from(own["rng"])
+        integers = (np.dtype(np.int64),)
+        self._seeds = array_from(own, "seeds", integers, (1 + self.L,))
+        require((self._seeds >= 0).all(), "a seed is negative")
+        self._moved = float(own["moved"])
+        require(self._moved >= 0, "moved is negative")
+        self._front = self._front_from(own["front"])
+        self._restore_images(self._state.images[1:])
+
+    def _front_from(self, saved):
+        lead = integer_from(saved, "lead", most=self.k)
+        head = integer_from(saved, "head", least=1, most=self.L * self.m)
+        whole = head <= self.m or head % self.m == 0
+        require(whole, f"a front has {head} rows of sketches of {self.m}")
+        costs = float(saved["cost"]), float(saved["exact_cost"])
+        require(min(costs) >= 0, "a cost is negative")
+        return front.Front(lead, head, *costs)
+
+    def _restore_images(self, images):
+        """Leading directions, fronts and sketches, from the images in their order."""
+        lead, head = self._front.lead, self._front.head
+        self._lead = images.pop(0) if lead else _nothing(self.k, self.dtype)
+        require(len(self._lead.map) == lead, f"there are not {lead} leading directions")
+        sizes = [len(image.map) for image in images]
+        expected = [len(rows) for rows in _cut([range(self.m)] * self.L, head)]
+        require(sizes == expected, f"sketches have {sizes} rows, expected {expected}")
+        self._fronts, self._sketches = _arranged(images, self.m, head)
+
     def exact(self):
         """The exact engine over the same points and metric, which it shares. O(1)."""
         engine = ExactMaintenance.__new__(ExactMaintenance)
@@ -179,7 +244,7 @@ class MetricMaintenance(ExactMaintenance):
 
     @changes
     def refresh_sketches(self, jobs=1):
-        """Draw new sketches and leading directions. O(nk(lead + Lm)), some of it later.
+        """Draw a new key, sketches and directions. O(nk(lead + Lm)), some of it later.
 
         Whatever was learnt of the old sketches from their answers is worth nothing
         after it, and pruning is as good as at the start.
@@ -187,12 +252,13 @@ class MetricMaintenance(ExactMaintenance):
         state, jobs = self._state, as_count("jobs", jobs)
         # Without a seed, not even who holds an old pickle can foresee them.
         rng = self._rng if self._has_seed else np.random.default_rng()
-        seeds = rng.integers(2**63, size=1 + self.L)
+        key, seeds = rng.bytes(_KEY_BYTES), rng.integers(2**63, size=1 + self.L)
+        multipliers = keyed.multipliers(key, self.d, self.dtype)
         drawn = self._drawn_for(state.metric, seeds)
         if state.in_use:
             state.prepare(self._looked_at(*drawn), jobs)
         with state.gate.writing():
-            self._seeds = seeds
+            self._key, self._multipliers, self._seeds = key, multipliers, seeds
             self._install(*drawn)
 
     @writes
@@ -306,7 +372,7 @@ class MetricMaintenance(ExactMaintenance):
             self.m = self._auto_m(self.n)
         self._has_seed = seed is not None
         self._rng = np.random.default_rng(as_seeds("seed", seed))
-        self._key = self._rng.bytes(32)
+        self._key = self._rng.bytes(_KEY_BYTES)
         self._multipliers = keyed.multipliers(self._key, self.d, self.dtype)
         self._seeds = self._rng.integers(2**63, size=1 + self.L)
         self._install(*self._drawn_for(self._state.metric, self._seeds))
@@ -336,9 +402,8 @@ class MetricMaintenance(ExactMaintenance):
         chosen, P = self._planned(metric, rngs[0])
         maps = [self._residual_map(P, metric.k, rng) for rng in rngs[1:]]
         lead = Columns(np.ascontiguousarray(P.T))
-        bank = chosen.head // self.m
-        arranged = _in_banks(maps, bank) if bank > 1 else _split(maps, chosen.head)
-        return chosen, lead, *arranged
+        images = [Columns(rows) for rows in _cut(maps, chosen.head)]
+        return chosen, lead, *_arranged(images, self.m, chosen.head)
 
     def _install(self, chosen, lead, fronts, sketches):
         """Put into use what :meth:`_drawn_for` has drawn."""
@@ -543,19 +608,42 @@ def _is_auto(value):
     return isinstance(value, str) and value == "auto"
 
 
-def _split(maps, head):
-    """Fronts of the first `head` rows of every sketch; sketches of both parts."""
-    fronts = [Columns(rows[:head]) for rows in maps]
-    tails = [[Piece(Columns(rows[head:]))] if len(rows) > head else [] for rows in maps]
-    pairs = zip(fronts, tails, strict=True)
-    return fronts, [[Piece(front), *tail] for front, tail in pairs]
+def _cut(maps, head):
+    """Maps of images, from those of sketches, for fronts of `head` rows.
+
+    A front is the first rows of a sketch, with an image of the others; or it is several
+    whole sketches, and those that are left over stand alone.
+
+    Examples
+    --------
+    >>> _cut([[1, 2, 3], [4, 5, 6]], head=2)
+    [[1, 2], [3], [4, 5], [6]]
+    """
+    m = len(maps[0])
+    bank = head // m
+    if bank <= 1:
+        parts = [part for rows in maps for part in (rows[:head], rows[head:])]
+        return [part for part in parts if len(part)]
+    whole = len(maps) - len(maps) % bank
+    starts = range(0, whole, bank)
+    banks = [np.concatenate(maps[start : start + bank]) for start in starts]
+    return banks + maps[whole:]
 
 
-def _in_banks(maps, bank):
-    """Fronts of `bank` whole sketches each; those that are left over stand alone."""
-    m, whole = len(maps[0]), len(maps) - len(maps) % bank
-    banks = [maps[start : start + bank] for start in range(0, whole, bank)]
-    fronts = [Columns(np.vstack(rows)) for rows in banks]
+def _arranged(images, m, head):
+    """Fronts, and sketches in pieces, of the images of what :func:`_cut` gives."""
+    bank = head // m
+    if bank == 1:
+        return images, [[Piece(image)] for image in images]
+    if bank == 0:
+        pairs = zip(images[::2], images[1::2], strict=True)
+        return images[::2], [[Piece(front), Piece(tail)] for front, tail in pairs]
+    fronts = [image for image in images if len(image.map) == head]
     places = [slice(m * at, m * (at + 1)) for at in range(bank)]
     sketches = [[Piece(front, place)] for front in fronts for place in places]
-    return fronts, sketches + [[Piece(Columns(rows))] for rows in maps[whole:]]
+    return fronts, sketches + [[Piece(image)] for image in images[len(fronts) :]]
+
+
+def _nothing(k, dtype):
+    """The image of no leading directions."""
+    return Columns(np.empty((0, k), dtype=dtype))

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import linalg, sparse
 
 from .points import owned
+from .saved import array_from, require
 
 # What a low-rank difference may leave out of a row, in units of its rounding error.
 ROUNDING = 16
@@ -69,6 +70,20 @@ class Metric:
         """The array of U, to be changed in place."""
         self._U = owned(self.U)
         return self._U
+
+    @classmethod
+    def restored(cls, saved, d, dtype):
+        """The metric whose U was saved; None for the Euclidean."""
+        metric = cls(None, d, dtype)
+        if saved["U"] is not None:
+            U = array_from(saved, "U", (metric.dtype,), (None, d))
+            require(len(U), "U has no rows")
+            metric._U = np.ascontiguousarray(U)
+        return metric
+
+    def saved(self):
+        """The metric as plain values."""
+        return {"U": self._U}
 
 
 def relative_change(before, after):

@@ -11,6 +11,7 @@ import numpy as np
 from scipy import sparse
 
 from . import compiled
+from .saved import FLOATS, array_from, csr_from, integer_from, require, saved_csr
 from .workers import run, slices
 
 _BLOCK_BYTES = 1 << 22
@@ -22,6 +23,12 @@ _FEW_COLUMNS = 8
 def make_points(X):
     """Storage that owns a copy of `X`, dense or CSR."""
     return SparsePoints(X) if sparse.issparse(X) else DensePoints(X)
+
+
+def points_from(saved):
+    """Storage from what its method `saved` gave."""
+    kind = SparsePoints if "csr" in saved else DensePoints
+    return kind.restored(saved)
 
 
 def block_rows(n_columns, itemsize):
@@ -120,7 +127,7 @@ class DensePoints:
         def fill(here):
             rows = self.take(here)
             if loops is not None:
-                loops.dots(rows, columns, product[:, here])
+                loops.dots(compiled.read_only(rows), columns, product[:, here])
                 return
             for column, out in zip(columns, product, strict=True):
                 np.dot(rows, column, out=out[here])
@@ -160,6 +167,27 @@ class DensePoints:
         points = copy(self)
         points._buffer = sifted(self._buffer, mask)
         points.n = np.count_nonzero(mask)
+        return points
+
+    def saved(self):
+        """The storage as plain values."""
+        return {
+            "rows": self.array,
+            "origin": self.origin,
+            "centred_at": self._centred_at,
+        }
+
+    @classmethod
+    def restored(cls, saved):
+        """The storage of which these are the values."""
+        points = cls.__new__(cls)
+        rows = array_from(saved, "rows", FLOATS, (None, None))
+        require(rows.size, "there are no points")
+        points._buffer, points.n = np.ascontiguousarray(rows), len(rows)
+        points.origin = saved["origin"]
+        if points.origin is not None:
+            points.origin = array_from(saved, "origin", (rows.dtype,), rows.shape[1:])
+        points._centred_at = integer_from(saved, "centred_at", least=1)
         return points
 
 
@@ -244,6 +272,18 @@ class SparsePoints:
         """Storage of the rows where `mask` is True; O(stored values)."""
         points = copy(self)
         points._csr = self._csr[mask]
+        return points
+
+    def saved(self):
+        """The storage as plain values."""
+        return {"csr": saved_csr(self._csr)}
+
+    @classmethod
+    def restored(cls, saved):
+        """The storage of which these are the values."""
+        points = cls.__new__(cls)
+        points._csr = csr_from(saved["csr"], sparse.csr_matrix)
+        require(0 not in points._csr.shape, "there are no points")
         return points
 
     def _as_csr(self, rows):

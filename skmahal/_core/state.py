@@ -18,10 +18,11 @@ from copy import copy
 import numpy as np
 
 from .gate import Gate
-from .images import Rows
+from .images import Columns, Rows
 from .kernels import HeldCandidates, TakenCandidates
 from .metric import Metric
-from .points import block_rows, grown, make_points, owned
+from .points import block_rows, grown, make_points, owned, points_from
+from .saved import array_from, integer_from, require
 from .tiles import add_product, row_squares
 from .tree import DistanceTree
 from .workers import run, slices
@@ -33,6 +34,9 @@ _LEAST_LOG, _MOST_LOG = 16, 128
 # rounding in updates. Where more than a share of the points may have, all is rebuilt.
 DRIFT = {np.dtype(np.float32): 1e-5, np.dtype(np.float64): 1e-13}
 _DRIFTED_SHARE = 0.01
+
+# Points whose derived rows are compared with the truth when a state is restored.
+_LOOKED_AT = 16
 
 
 class Norms:
@@ -78,6 +82,34 @@ class Norms:
     def keep(self, mask):
         self._buffer = self._buffer[: len(mask)][mask]
         self._drift = self._drift[: len(mask)][mask]
+
+    def saved(self, n):
+        """The norms as plain values."""
+        if self.tick is None:
+            return {"tick": None}
+        return {"tick": self.tick, "squares": self.view(n), "drift": self._drift[:n]}
+
+    @classmethod
+    def restored(cls, saved, n, now):
+        """The norms of which these are the values, of n points."""
+        norms, floats = cls(), (np.dtype(np.float64),)
+        if saved["tick"] is not None:
+            norms.tick = integer_from(saved, "tick", most=now)
+            norms._buffer = array_from(saved, "squares", floats, (n,))
+            norms._drift = array_from(saved, "drift", floats, (n,))
+            least = min(norms._buffer.min(), norms._drift.min())
+            require(least >= 0, "a square is negative")
+        return norms
+
+    def check_some(self, indices, squares, slack):
+        """Refuse norms that are not the roots of `squares` at these positions."""
+        roots, held = np.sqrt(squares), np.sqrt(self._buffer[indices])
+        fits = np.abs(held - roots) <= 1e-2 * roots.max() + slack
+        require(fits.all(), "squared norms do not belong to the points")
+
+    def drift_of(self, indices):
+        """How far images of some points may be off, as distances."""
+        return np.sqrt(self._drift[indices])
 
 
 class Log:
@@ -129,6 +161,21 @@ class Log:
         log._T = np.asfortranarray(self._T[: len(mask)][mask])
         return log
 
+    def saved(self, n):
+        """The log as plain values."""
+        W, T = self.since(self.start, n)
+        # By columns also in a file, as loops are compiled for that.
+        return {"start": self.start, "W": W, "T": np.asfortranarray(T)}
+
+    @classmethod
+    def restored(cls, saved, k, n, dtype):
+        """The log of which these are the values."""
+        log = cls(k, n, dtype, start=integer_from(saved, "start"))
+        log._W = np.asfortranarray(array_from(saved, "W", (dtype,), (k, None)))
+        log.used = log._W.shape[1]
+        log._T = np.asfortranarray(array_from(saved, "T", (dtype,), (n, log.used)))
+        return log
+
 
 class State:
     """Points and metric, the log, and what is derived from them.
@@ -139,9 +186,12 @@ class State:
     """
 
     def __init__(self, U, X):
-        self.points = make_points(X)
+        points = make_points(X)
+        self._begin(points, Metric(U, points.d, points.dtype))
+
+    def _begin(self, points, metric):
+        self.points, self.metric = points, metric
         self.targets = None
-        self.metric = Metric(U, self.points.d, self.points.dtype)
         self.log = Log(self.k, self.n, self.dtype)
         self.rows = Rows()
         self.norms = Norms()
@@ -157,6 +207,75 @@ class State:
     def __setstate__(self, state):
         self.__dict__.update(state)
         self._lock = threading.RLock()
+
+    def saved(self):
+        """All of it as plain values; nobody else may change it meanwhile.
+
+        Arrays are not copied, those excepted that a query would write to.
+        """
+        with self._lock:
+            n, now = self.n, self.log.now
+            return {
+                "points": self.points.saved(),
+                "targets": self.current_targets(),
+                "metric": self.metric.saved(),
+                "log": self.log.saved(n),
+                "images": [image.saved(n, now) for image in self.images],
+                "norms": self.norms.saved(n),
+                "tree": self.tree.saved(now),
+                "version": self.version,
+            }
+
+    @classmethod
+    def restored(cls, saved):
+        """The state of which these are the values, or an error.
+
+        Shapes and types are looked at, that numbers are finite, and whether a few rows
+        of what is derived are those of the points. O(kd), and O(nd) for what is not
+        mapped from a file.
+        """
+        state, points = cls.__new__(cls), points_from(saved["points"])
+        shape = n, _, dtype = points.n, points.d, points.dtype
+        state._begin(points, Metric.restored(saved["metric"], *shape[1:]))
+        k, state.version = state.k, integer_from(saved, "version")
+        state.targets = _targets_from(saved, n)
+        state.log = log = Log.restored(saved["log"], k, n, dtype)
+        kinds = [Rows] + [Columns] * (len(saved["images"]) - 1)
+        images = zip(kinds, saved["images"], strict=True)
+        known = n, k, dtype, log
+        state.images = [kind.restored(image, *known) for kind, image in images]
+        state.rows = state.images[0]
+        state.norms = Norms.restored(saved["norms"], n, log.now)
+        state.tree = DistanceTree.restored(saved["tree"], n, k, log)
+        state._check_some()
+        return state
+
+    def _check_some(self):
+        """Refuse derived arrays that are not of these points under this metric."""
+        if not self.in_use:
+            used = any(image.tick is not None for image in [*self.images, self.tree])
+            require(not used, "there are no norms")
+            return
+        room = block_rows(self.d, self.dtype.itemsize)
+        count = min(self.n, _LOOKED_AT, room)
+        some = np.unique(np.linspace(0, self.n - 1, count).astype(np.intp))
+        rows = self.metric.transform(self.points.take(some))
+        squares = row_squares(rows)
+        # Many times what rounding may have left.
+        slack = 100 * self.tolerance * np.sqrt(squares.max())
+        slack = slack + 10 * self.norms.drift_of(some)
+        self.norms.check_some(some, squares, slack)
+        for image in self.images:
+            if image.tick is not None:
+                behind = self.log.since(image.tick, self.n)
+                image.check_some(some, rows, *behind, slack)
+        if self.tree.tick is not None:
+            behind = self.log.since(self.tree.tick, self.n)
+            drift = self.norms.drift_of(slice(None)) ** 2
+            self.tree.check_some(self._rows_of_truth, drift, *behind, room)
+
+    def _rows_of_truth(self, start, stop):
+        return self.metric.transform(self.points.take(slice(start, stop)))
 
     @property
     def n(self):
@@ -533,3 +652,12 @@ class State:
         capacity = max(_LEAST_LOG, min(self.d // _LOG_SHARE, _MOST_LOG))
         if self.log.used + rank > capacity:
             self.settle()
+
+
+def _targets_from(saved, n):
+    """What travels with n points, by rows of numbers, or None."""
+    if saved["targets"] is None:
+        return None
+    kinds = (np.dtype(np.float64), np.dtype(np.intp))
+    shape = (n, *saved["targets"].shape[1:])
+    return array_from(saved, "targets", kinds, shape)

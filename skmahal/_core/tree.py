@@ -13,6 +13,7 @@ import numpy as np
 
 from . import compiled
 from .points import owned
+from .saved import array_from, integer_from, is_mapped, require
 from .tiles import row_squares
 
 _ROUNDS = 64
@@ -181,6 +182,71 @@ class DistanceTree:
             limit = 1e-9 * np.abs(values).max()
             assert (np.abs(off) <= limit).all(), "a node is not its children's sum"
 
+    def saved(self, now):
+        """The tree as plain values; what is not in use is left out."""
+        if self.tick is None:
+            return {"tick": None}
+        arrays = {"sums": self._sums, "squares": self._squares, "counts": self._counts}
+        if self.tick < now:
+            # A query of another thread may write to what is behind.
+            arrays = {name: array.copy() for name, array in arrays.items()}
+        sizes = {"bucket": self.bucket, "n_buckets": self._n_buckets}
+        return {"tick": self.tick, **arrays, **sizes}
+
+    @classmethod
+    def restored(cls, saved, n, k, log):
+        """The tree of which these are the values, over n points."""
+        tree = cls()
+        if saved["tick"] is None:
+            return tree
+        tree.tick = integer_from(saved, "tick", log.start, log.now)
+        tree.bucket = integer_from(saved, "bucket", least=1)
+        floats, nodes = (np.dtype(np.float64),), len(saved["squares"])
+        tree._sums = array_from(saved, "sums", floats, (nodes, k))
+        tree._squares = array_from(saved, "squares", floats, (nodes,))
+        tree._counts = array_from(saved, "counts", (np.dtype(np.intp),), (nodes,))
+        require(nodes > 1 and nodes & (nodes - 1) == 0, f"the tree has {nodes} nodes")
+        tree._n_buckets = integer_from(saved, "n_buckets", 1, tree.capacity)
+        tree._starts = None
+        tree._check_nodes(n)
+        return tree
+
+    def check_some(self, rows_between, drift, W, T, most):
+        """Refuse sums that are not those of the first and last bucket's rows.
+
+        W and T are what the tree is behind by, `drift` the squares of what rows may be
+        off by. Buckets of more than `most` points are not looked at.
+        """
+        for bucket in (0, self._n_buckets - 1):
+            start, stop = self.starts[bucket : bucket + 2]
+            if stop - start > most:
+                continue
+            sums, squares = _sums_of(rows_between(start, stop))
+            held = self._sums[self.capacity + bucket] + W @ T[start:stop].sum(axis=0)
+            slack = 1e-2 * np.sqrt(squares) + 10 * np.sqrt(drift[start:stop].sum())
+            off = np.linalg.norm(held - sums)
+            fits = off <= slack * np.sqrt(stop - start)
+            if not W.shape[1]:
+                root = np.sqrt(self._squares[self.capacity + bucket])
+                fits &= abs(root - np.sqrt(squares)) <= slack
+            require(fits, "sums over buckets do not belong to the points")
+
+    def _check_nodes(self, n):
+        """Refuse counts that do not cut n points into buckets, and sums of no tree."""
+        counts, above = self._counts, np.arange(1, self.capacity)
+        require((self.counts > 0).all(), "a bucket is empty")
+        require(
+            not counts[self._leaves.stop :].any(), "there are points beyond the last"
+        )
+        sums = counts[2 * above] + counts[2 * above + 1]
+        require((counts[above] == sums).all(), "counts do not add up")
+        require(counts[1] == n, f"the tree has {counts[1]} points, expected {n}")
+        if not is_mapped(self._squares):
+            squares = self._squares
+            off = np.abs(squares[above] - squares[2 * above] - squares[2 * above + 1])
+            fits = (squares >= 0).all() and (off <= 1e-6 * squares[above]).all()
+            require(fits, "sums of squares do not add up")
+
     @property
     def _leaves(self):
         return slice(self.capacity, self.capacity + self._n_buckets)
@@ -276,7 +342,7 @@ class _Walk:
     def _run_compiled(self, depth):
         self.mass = np.empty(len(self.owner))
         tree, walks = self.tree, (self.uniforms, self.nodes, self.mass)
-        sums = tree._sums, tree._squares, tree._counts
+        sums = map(compiled.read_only, (tree._sums, tree._squares, tree._counts))
         asked = self.queries, self.norms, self.owner, self.power
         compiled.fast().walk(*asked, *sums, depth, *walks)
         self.alive = np.flatnonzero(self.nodes)

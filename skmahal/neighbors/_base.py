@@ -18,11 +18,12 @@ from skmahal._core.checks import (
     check_finite,
     surely_finite,
 )
-from skmahal._core.engines import make_engine, with_metric
+from skmahal._core.engines import engine_from, make_engine, with_metric
 from skmahal._core.exact import TILE_BYTES
 from skmahal._core.guarantee import Failures, guarantee
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.projections import SKETCHES
+from skmahal._core.saved import require
 from skmahal._core.workers import run, slices
 from skmahal._metric_learner import (
     LearnsMetric,
@@ -32,6 +33,7 @@ from skmahal._metric_learner import (
     steps_since,
     token_of,
 )
+from skmahal._persistence import require_width
 from skmahal._random import seed_from
 from skmahal._threads import one_blas_thread, thread_count
 from skmahal._validation import validated
@@ -39,6 +41,9 @@ from skmahal._validation import validated
 _MIB = 1 << 20
 _NUMBER = 8  # bytes of an index, of a vote and of a square, whatever the points are
 ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+
+# Parameters that an engine is made from, beside its seed.
+_BUILT_FROM = "eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors"
 
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -282,6 +287,26 @@ class SketchedNeighborsBase(LearnsMetric):
             return "budget" if count < self._engine.n else "exact"
         return "certified" if self._engine.looks_at_sketches else "exact"
 
+    def _saved(self, state):
+        if "_engine" in state:
+            state["_engine"] = state["_engine"].saved()
+        return super()._saved(state)
+
+    def _restored(self, state):
+        if "_engine" in state:
+            state["_engine"] = engine = engine_from(state["_engine"])
+            require_width(state, engine.d)
+            self._check_restored(state, engine)
+        return super()._restored(state)
+
+    def _check_restored(self, state, engine):
+        """Refuse attributes that do not belong to the engine."""
+        require(
+            set(state["_built"]) == {*_BUILT_FROM, "seed"}, "parameters are missing"
+        )
+        L = engine.L if isinstance(engine, MetricMaintenance) else state["L_"]
+        require(state["L_"] == state["_built"]["L"] == L, f"L_ is not {L}")
+
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_engine")
 
@@ -329,17 +354,8 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def _build_parameters(self):
         """What engines are made from until the next fit, whatever `set_params` does."""
-        return {
-            "eps": self.eps,
-            "delta": self.delta,
-            "m": self.m,
-            "L": self.L,
-            "R": self.R,
-            "lead": self.lead,
-            "sketch": self.sketch,
-            "n_neighbors": self.n_neighbors,
-            "seed": seed_from(self.random_state),
-        }
+        asked = {name: getattr(self, name) for name in _BUILT_FROM}
+        return {**asked, "seed": seed_from(self.random_state)}
 
     def _update_rows(self, values, rows, additive):
         engine = self._engine

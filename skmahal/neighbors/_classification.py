@@ -6,6 +6,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from skmahal._compat import fit_context
+from skmahal._core.saved import require
 
 from ._supervised import SupervisedNeighborsBase
 from ._voting import class_shares, class_votes
@@ -190,6 +191,14 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         """Positions of labels among the classes, (n_samples, n_outputs)."""
         known = zip(columns.T, self._classes, strict=True)
         return np.stack([_codes(*pair) for pair in known], axis=1)
+
+    def _check_restored(self, state, engine):
+        super()._check_restored(state, engine)
+        counts, targets = [len(known) for known in state["_classes"]], engine.targets
+        fits = targets.dtype.kind == "i" and targets.shape[1:] == (len(counts),)
+        require(fits, f"targets are not positions of {len(counts)} outputs")
+        within = (targets >= 0).all() and (targets < counts).all()
+        require(within, "a target is not among the classes")
 
     def _check_same_classes(self, classes):
         again = _class_lists(classes, len(self._classes))

@@ -9,8 +9,7 @@ _MOST_BYTES = 1 << 20
 class RecentQueries:
     """Copies of the last rows that were asked about: 64, or as many as fit 1 MiB.
 
-    They are what somebody asked, and stay in this process: pickles and copies start
-    empty. Threads may add at the same time.
+    Threads may add at the same time.
 
     Parameters
     ----------
@@ -30,12 +29,10 @@ class RecentQueries:
         self.most = max(1, min(_MOST_ROWS, _MOST_BYTES // row_bytes))
         self._rows = deque(maxlen=self.most)
 
-    def __getstate__(self):
-        return {"most": self.most}
-
-    def __setstate__(self, state):
-        self.most = state["most"]
-        self._rows = deque(maxlen=self.most)
+    @classmethod
+    def beside(cls, engine):
+        """For queries about the points of an engine."""
+        return cls(engine.d * engine.dtype.itemsize)
 
     def add(self, queries):
         """Copy the last of some dense rows. O(d) each."""

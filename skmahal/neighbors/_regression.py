@@ -5,6 +5,7 @@ from scipy import sparse
 from sklearn.base import RegressorMixin
 
 from skmahal._compat import fit_context
+from skmahal._core.saved import require
 
 from ._supervised import SupervisedNeighborsBase
 from ._voting import mean_targets
@@ -126,6 +127,11 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
 
     def _known_targets(self, columns):
         return columns.astype(np.float64)
+
+    def _check_restored(self, state, engine):
+        super()._check_restored(state, engine)
+        fits = engine.targets.dtype.kind == "f" and engine.targets.ndim == 2
+        require(fits, "targets are not a column of numbers for each output")
 
 
 def _as_numbers(y):

@@ -370,7 +370,18 @@ class SketchedMahalanobisNeighbors(
 
     def _build(self, X, y, targets=None):
         super()._build(X, y, targets)
-        self._recent = RecentQueries(X.shape[1] * self._engine.dtype.itemsize)
+        self._recent = RecentQueries.beside(self._engine)
+
+    def _saved(self, state):
+        # What somebody asked stays in this process.
+        state.pop("_recent", None)
+        return super()._saved(state)
+
+    def _restored(self, state):
+        state = super()._restored(state)
+        if "_engine" in state:
+            state["_recent"] = RecentQueries.beside(state["_engine"])
+        return state
 
     def _nearest(self, queries, K, own, jobs):
         found = super()._nearest(queries, K, own, jobs)

@@ -3,11 +3,7 @@
 from numbers import Integral, Real
 
 import numpy as np
-from sklearn.base import (
-    BaseEstimator,
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-)
+from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import roc_auc_score
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.metaestimators import available_if
@@ -20,11 +16,13 @@ from sklearn.utils.validation import (
 from skmahal._atomic import as_before_on_error
 from skmahal._compat import Interval, StrOptions, fit_context
 from skmahal._metric_learner import check_components
+from skmahal._persistence import Persistent, require_width
 from skmahal._random import seed_from
 from skmahal._validation import no_overflow, validated
 
 from ._log import MovingFactor, log_room
 from ._reservoir import Reservoir
+from ._square import MovingSquare
 from ._threshold import best_threshold, check_both_kinds, check_calibration
 
 
@@ -38,7 +36,7 @@ def _began_with_pairs(learner):
     )
 
 
-class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent):
     """A metric that moves by a step of rank one for a pair of points.
 
     Subclasses give `_step(factor, z, sign)`, the factor after a pair of difference z,
@@ -52,6 +50,9 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
+
+    # What is in a learner beside plain values.
+    _VALUES = {"_factor": MovingFactor, "_start": MovingFactor, "_reservoir": Reservoir}
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, pairs, y):
@@ -342,11 +343,26 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         return tags
 
-    def __setstate__(self, state):
+    def __copy__(self):
         """A copy learns on its own, so that its versions are not the original's."""
-        super().__setstate__(state)
-        if self._is_fitted:
-            self._factor = self._factor.restarted()
+        other = super().__copy__()
+        if other._is_fitted:
+            other._factor = other._factor.restarted()
+        return other
+
+    def _saved(self, state):
+        return super()._saved({name: _state_of(value) for name, value in state.items()})
+
+    def _restored(self, state):
+        for name, kind in self._VALUES.items():
+            if state.get(name) is not None:
+                value = kind.__new__(kind)
+                value.__setstate__(state[name])
+                state[name] = value
+        if "_factor" in state:
+            state["_factor"] = state["_factor"].restarted()
+            require_width(state, state["_factor"].shape[1])
+        return super()._restored(state)
 
     @property
     def _is_fitted(self):
@@ -437,6 +453,14 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstim
 
 
 _FLOATS = (np.float64, np.float32)
+
+
+_KINDS = MovingFactor, MovingSquare, Reservoir
+
+
+def _state_of(value):
+    """A value that is saved within a learner, as plain values."""
+    return value.__getstate__() if isinstance(value, _KINDS) else value
 
 
 def check_squares(squares):

@@ -4,7 +4,9 @@ import secrets
 
 import numpy as np
 
+from skmahal._core import compiled
 from skmahal._core.metric import LowRank
+from skmahal._core.saved import FLOATS, array_from, integer_from, require
 
 
 class MovingFactor:
@@ -110,7 +112,8 @@ class MovingFactor:
         now = self._with_room()
         now._steps = now._steps.writable(now._count)
         W, V = now._steps.between(0, now._steps.room)
-        done, count = steps(now._stored, W, V, now._added, now._count)
+        stored = compiled.read_only(now._stored)
+        done, count = steps(stored, W, V, now._added, now._count)
         now.version += count - now._count
         now._count = now._steps.used = count
         return now, done
@@ -153,7 +156,29 @@ class MovingFactor:
         return now
 
     def __getstate__(self):
-        return {**self.__dict__, "_steps": self._steps.latest(self._count, self._count)}
+        W, V = self._steps.between(0, self._count)
+        return {
+            "U": self._stored,
+            "W": W,
+            "V": V,
+            "room": self._steps.room,
+            "added": self._added,
+            "version": self.version,
+            "stream": self.stream,
+        }
+
+    def __setstate__(self, state):
+        U = array_from(state, "U", FLOATS, (None, None))
+        (k, d), kind = U.shape, (U.dtype,)
+        W = array_from(state, "W", kind, (None, k))
+        V = array_from(state, "V", kind, (len(W), d))
+        room = integer_from(state, "room", least=max(2, len(W)))
+        version = integer_from(state, "version")
+        require(isinstance(state["stream"], str), "the stream has no name")
+        self.__init__(U, room, version, state["stream"])
+        self._steps.begin(W, V)
+        self._count = len(W)
+        self._added = integer_from(state, "added", most=self._count)
 
 
 class StepLog:
@@ -185,12 +210,8 @@ class StepLog:
         steps.used = count
         return steps
 
-    def __getstate__(self):
-        return self.room, *self.between(0, self.used)
-
-    def __setstate__(self, state):
-        room, W, V = state
-        self.__init__(room, W.shape[1], V.shape[1], W.dtype)
+    def begin(self, W, V):
+        """Take the rows of W and V as the first steps."""
         self._W[: len(W)], self._V[: len(V)] = W, V
         self.used = len(W)
 

@@ -108,6 +108,8 @@ class POLA(OnlineLearner):
         "tol": [Interval(Real, 0, None, closed="neither")],
     }
 
+    _VALUES = {**OnlineLearner._VALUES, "_square": MovingSquare}
+
     def __init__(
         self,
         *,

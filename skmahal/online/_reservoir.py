@@ -4,6 +4,14 @@ from copy import deepcopy
 
 import numpy as np
 
+from skmahal._core.saved import (
+    FLOATS,
+    array_from,
+    generator_from,
+    integer_from,
+    require,
+)
+
 
 class Reservoir:
     """Up to `size` labelled points of a stream, as a value that never changes.
@@ -59,6 +67,27 @@ class Reservoir:
             points[i] if i < len(self._points) else points[i].copy() for i in plan.held
         ]
         return pairs, later
+
+    def __getstate__(self):
+        points = np.array(self._points) if self._points else None
+        return {
+            "size": self._size,
+            "n_pairs": self._n_pairs,
+            "points": points,
+            "labels": self._labels,
+            "rng": self._rng.bit_generator.state,
+        }
+
+    def __setstate__(self, state):
+        size = integer_from(state, "size", least=1)
+        n_pairs = integer_from(state, "n_pairs", least=1)
+        self.__init__(size, n_pairs, generator_from(state["rng"]))
+        if state["points"] is not None:
+            self._points = list(array_from(state, "points", FLOATS, (None, None)))
+            self._labels = state["labels"]
+            count = len(self._points)
+            fits = np.shape(self._labels) == (count,) and count <= size
+            require(fits, f"there are {count} points for other labels or places")
 
 
 class _Plan:

@@ -2,6 +2,8 @@
 
 import numpy as np
 
+from skmahal._core.saved import array_from, require
+
 from ._log import StepLog
 
 # Terms beside the stored matrix: few enough to cost little in a product with it.
@@ -66,4 +68,16 @@ class MovingSquare:
         return now
 
     def __getstate__(self):
-        return {**self.__dict__, "_terms": self._terms.latest(self._count, self._count)}
+        scales, terms = self._terms.between(0, self._count)
+        return {"A": self._stored, "scales": scales, "terms": terms}
+
+    def __setstate__(self, state):
+        doubles = (np.dtype(np.float64),)
+        A = array_from(state, "A", doubles, (None, None))
+        scales = array_from(state, "scales", doubles, (None, 1))
+        terms = array_from(state, "terms", doubles, (len(scales), len(A)))
+        require(A.shape == (len(A), len(A)), "A is not square")
+        require(len(terms) <= _ROOM, "A has too many terms")
+        self.__init__(A)
+        self._terms.begin(scales, terms)
+        self._count = len(terms)

@@ -1,0 +1,222 @@
+"""What can be saved, after a life of updates, and all of its answers."""
+
+from functools import partial
+from unittest.mock import patch
+
+import numpy as np
+from scipy import sparse
+
+from skmahal import (
+    MahalanobisSketch,
+    MetricMaintenance,
+    SketchedMahalanobisClassifier,
+    SketchedMahalanobisNeighbors,
+    SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRegressor,
+)
+from skmahal._core import front
+from skmahal.online import LEGO, POLA, OnlineITML
+
+N, D, K = 150, 24, 20
+SKETCHED = {"m": 5, "L": 6, "R": 1, "lead": 4}
+EXACT = {"m": 64, "lead": 0}
+ENGINES = {"sketched": SKETCHED, "exact": EXACT}
+
+
+def normal(*shape, seed=0):
+    return np.random.default_rng(seed).normal(size=shape)
+
+
+def points(dtype=np.float64, storage="dense", rows=N, seed=1):
+    X = normal(rows, D, seed=seed).astype(dtype)
+    if storage == "dense":
+        return X
+    return sparse.csr_matrix(np.where(np.abs(X) > 0.8, X, 0))
+
+
+def labels(rows=N, seed=2):
+    return np.random.default_rng(seed).integers(3, size=rows)
+
+
+def queries(dtype=np.float64):
+    return points(dtype, rows=6, seed=3)
+
+
+def as_names(y):
+    return np.array(["ant", "bee", "cat"])[y]
+
+
+def used(estimator, X, y=None):
+    """Fitted, asked, and changed in every way; the last change nobody has seen yet."""
+    more = [points(X.dtype, "dense", rows, seed=rows) for rows in (7, 2)]
+    targets = [None, None] if y is None else [labels(len(rows)) for rows in more]
+    names = y is not None and y.dtype.kind == "U"
+    targets = [as_names(part) if names else part for part in targets]
+    known = [() if part is None else (part,) for part in targets]
+    estimator.fit(X, y)
+    answers(estimator)
+    k = len(estimator.components_)
+    estimator.update_metric(low_rank=(normal(k, 2), normal(D, 2)))
+    estimator._engine.settle()
+    answers(estimator)
+    estimator.partial_fit(more[0], *known[0])
+    estimator.update_points([3, 8], more[1], *known[1])
+    estimator.remove_points([0, 5])
+    estimator.update_metric(low_rank=(0.1 * normal(k), normal(D, seed=4)))
+    return estimator
+
+
+def index(kind, engine, dtype=np.float64, storage="dense", **params):
+    given = {"metric_learner": normal(K, D), "random_state": 0, **ENGINES[engine]}
+    X, estimator = points(dtype, storage), kind(**{**given, **params})
+    y = None
+    if kind is SketchedMahalanobisClassifier:
+        y = as_names(labels())
+    if kind is SketchedMahalanobisRegressor:
+        y = normal(N)
+    return used(estimator, X, y)
+
+
+def structure_of_banks():
+    """One whose queries look at three sketches at once, which few points never need."""
+    with patch.object(front, "choose", lambda *_: front.Front(0, 6, 1.0, 2.0)):
+        return structure(m=2, L=7, lead=0)
+
+
+def structure(**params):
+    made = MetricMaintenance(normal(K, D), points(), seed=0, **params)
+    answers(made)
+    made.update_low_rank(normal(K), normal(D))
+    made.append(points(rows=9))
+    return made
+
+
+def learner(kind, labelled=True, rows=N, dtype=np.float64):
+    if labelled:
+        return kind(random_state=0).fit(points(dtype, rows=rows), labels(rows))
+    pairs = points(dtype, rows=2 * rows).reshape(rows, 2, D)
+    return kind(random_state=0).fit(pairs, np.where(labels(rows) > 1, 1, -1))
+
+
+_NEIGHBORS = SketchedMahalanobisNeighbors
+CASES = {
+    f"{engine}-{np.dtype(dtype)}-{storage}": partial(
+        index, _NEIGHBORS, engine, dtype, storage
+    )
+    for engine in ENGINES
+    for dtype in (np.float32, np.float64)
+    for storage in ("dense", "csr")
+}
+CASES |= {
+    "euclidean": partial(index, _NEIGHBORS, "exact", metric_learner=None),
+    "auto": partial(index, _NEIGHBORS, "sketched", m="auto", lead="auto", eps=0.9),
+    "countsketch": partial(index, _NEIGHBORS, "sketched", sketch="countsketch", R=3),
+    "classifier": partial(index, SketchedMahalanobisClassifier, "sketched"),
+    "learning-classifier": partial(
+        index, SketchedMahalanobisClassifier, "exact", metric_learner=OnlineITML()
+    ),
+    "regressor": partial(index, SketchedMahalanobisRegressor, "exact"),
+    "transformer": partial(index, SketchedMahalanobisNeighborsTransformer, "sketched"),
+    "sketch": lambda: MahalanobisSketch(
+        6, metric_learner=normal(K, D), random_state=0
+    ).fit(points()),
+    "sparse-sketch": lambda: MahalanobisSketch(
+        6, sketch="countsketch", random_state=0
+    ).fit(points(np.float32)),
+    "structure": partial(structure, m=12, L=5, lead=3),
+    "structure-of-banks": structure_of_banks,
+    "LEGO": partial(learner, LEGO),
+    "POLA": partial(learner, POLA, labelled=False, dtype=np.float32),
+    "ITML": partial(learner, OnlineITML, labelled=False),
+    "ITML-at-the-start": partial(learner, OnlineITML, rows=4),
+    "unfitted": SketchedMahalanobisClassifier,
+}
+
+
+def answers(thing):
+    """All that can be asked of it, as a list of arrays."""
+    if isinstance(thing, MetricMaintenance):
+        return _of_structure(thing)
+    if hasattr(thing, "state_token"):
+        return _of_learner(thing)
+    if isinstance(thing, MahalanobisSketch):
+        return [thing.components_, thing.transform(points())]
+    return _of_index(thing) if hasattr(thing, "_engine") else []
+
+
+def _of_structure(structure):
+    Q = queries()
+    return [
+        *structure.kneighbors(Q, 4),
+        *structure.kneighbors(Q, 4, candidates=20),
+        structure.query_all(Q),
+        structure.query_pair([0, 1], [5, 9]),
+        structure.sub_sum(Q, 3, 50),
+        structure.sample_exact(Q, size=5, random_state=0),
+        structure.U,
+    ]
+
+
+def _of_learner(learner):
+    own = [learner.components_, learner.transform(points()), learner.threshold_]
+    own += [learner.version_, learner.n_steps_]
+    if not learner._labelled:
+        pairs = points().reshape(-1, 2, D)
+        own += [learner.predict(pairs), learner.pair_distance(pairs)]
+    return own
+
+
+def _of_index(index):
+    Q = queries(index._engine.dtype)
+    asked = [*index.kneighbors(Q, 4), *index.kneighbors(), index.components_]
+    asked += [index.kneighbors_graph(Q, mode="distance").toarray()]
+    for method in ("predict", "predict_proba", "distances"):
+        if hasattr(index, method):
+            asked.append(getattr(index, method)(Q))
+    if hasattr(index, "sample"):
+        asked += [index.sample(Q, 5, power=power, random_state=0) for power in (1, 2)]
+        asked += [index.sum_distances(Q, 3, 80), index.sum_distances(Q, power=1)]
+        asked += [index.pair_distances([0, 1], [5, 9])]
+        asked += [*map(np.concatenate, index.radius_neighbors(Q, 6.0))]
+    return asked
+
+
+def assert_same_answers(one, other):
+    """Bit by bit."""
+    pairs = list(zip(answers(one), answers(other), strict=True))
+    assert type(one) is type(other)
+    for mine, others in pairs:
+        np.testing.assert_array_equal(mine, others)
+        assert np.asarray(mine).dtype == np.asarray(others).dtype
+
+
+def go_on(thing):
+    """One more change of every kind."""
+    more = normal(3, D, seed=7)
+    if hasattr(thing, "state_token"):
+        y = np.array([1, -1, 1]) if not thing._labelled else labels(3)
+        thing.partial_fit(more if thing._labelled else normal(3, 2, D, seed=7), y)
+    elif isinstance(thing, MetricMaintenance):
+        thing.update_low_rank(normal(K), normal(D))
+        thing.update_x(more, [4, 5, 6])
+        thing.append(more)
+        thing.remove([1])
+        thing.refresh_sketches()
+    elif hasattr(thing, "_engine"):
+        _change_index(thing, more)
+
+
+def _change_index(index, more):
+    known = {
+        SketchedMahalanobisClassifier: (as_names(labels(3)),),
+        SketchedMahalanobisRegressor: (normal(3),),
+    }.get(type(index), ())
+    k = len(index.components_)
+    index.update_points([4, 5, 6], more, *known)
+    index.update_metric(low_rank=(normal(k), normal(D)))
+    answers(index)
+    index.update_metric(normal(2, D), rows=[0, 3])
+    if not hasattr(index.metric_learner_, "state_token"):
+        index.partial_fit(more, *known)
+    index.remove_points([1])
+    index.refresh_sketches()
