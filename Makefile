@@ -11,7 +11,7 @@ ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-oldest bench docs lint format clean
+.PHONY: help demo test stress test-oldest bench docs lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -21,6 +21,9 @@ demo: $(VENV)/demo.stamp ## run examples/demo.py
 
 test: lint ## lint, then run the tests and doctests
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS)
+
+stress: $(VENV)/test.stamp ## run the slow tests, for ten minutes
+	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS) -m stress
 
 test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
