@@ -43,4 +43,6 @@ def pytest_terminal_summary(terminalreporter, config):
     held = sum("stress" in report.keywords for report in passed)
     if held:
         done = [f"{number:,} {what}" for what, number in config.stash[COUNTS].items()]
-        terminalreporter.write_line(f"stress: {held:,} promises held; {', '.join(done)}")
+        terminalreporter.write_line(
+            f"stress: {held:,} promises held; {', '.join(done)}"
+        )

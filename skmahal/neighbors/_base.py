@@ -7,7 +7,7 @@ from scipy import sparse
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted, validate_data
 
-from skmahal._atomic import as_before_on_error
+from skmahal._atomic import give_back
 from skmahal._compat import HasMethods, Interval, StrOptions
 from skmahal._core import plan
 from skmahal._core.checks import as_count, as_indices, as_matrix, surely_finite
@@ -140,16 +140,19 @@ class SketchedNeighborsBase(LearnsMetric):
         (array([[3.]]), array([[1]]))
         """
         self._check_fitted()
-        if low_rank is not None:
-            self._update_low_rank(metric, rows, additive, low_rank)
-        elif metric is None:
-            raise ValueError("update_metric needs `metric` or `low_rank`, got neither.")
-        elif rows is not None:
-            self._update_rows(metric, rows, additive)
-        elif additive:
-            raise ValueError("additive=True needs `rows`, got None.")
-        else:
-            self._replace_metric(metric)
+        with self._engine.changing():
+            if low_rank is not None:
+                self._update_low_rank(metric, rows, additive, low_rank)
+            elif metric is None:
+                raise ValueError(
+                    "update_metric needs `metric` or `low_rank`, got neither."
+                )
+            elif rows is not None:
+                self._update_rows(metric, rows, additive)
+            elif additive:
+                raise ValueError("additive=True needs `rows`, got None.")
+            else:
+                self._replace_metric(metric)
         return self
 
     def remove_points(self, indices):
@@ -166,7 +169,8 @@ class SketchedNeighborsBase(LearnsMetric):
             The index without the points.
         """
         self._check_fitted()
-        self._engine.remove(indices)
+        with self._engine.changing():
+            self._engine.remove(indices)
         return self
 
     def refresh_sketches(self):
@@ -182,8 +186,8 @@ class SketchedNeighborsBase(LearnsMetric):
             The index with new sketches.
         """
         self._check_fitted()
-        if self.engine_ == "sketched":
-            with one_blas_thread():
+        with self._engine.changing(), one_blas_thread():
+            if self.engine_ == "sketched":
                 self._engine.refresh_sketches(jobs=thread_count(self.n_jobs))
         return self
 
@@ -274,9 +278,13 @@ class SketchedNeighborsBase(LearnsMetric):
         U = components_of(metric, "metric", engine.d, engine.dtype)
         steps, token = steps_since(metric, self._followed), token_of(metric)
         jobs = thread_count(self.n_jobs)
+        # Where this is interrupted, it is not known which steps have been followed.
+        self._followed = None
         with one_blas_thread():
             if steps is None:
-                self._engine = with_metric(engine, U, jobs, **self._built)
+                engine = with_metric(engine, U, jobs, **self._built)
+                with engine.writing():
+                    self._engine = engine
             elif steps.rank:
                 engine.follow(*steps, U, jobs=jobs)
         self._followed = token
@@ -286,31 +294,47 @@ class SketchedNeighborsBase(LearnsMetric):
 
         What is done is undone where a later step fails.
         """
-        learner, n = self.metric_learner_, self.n_samples_fit_
-        if y is None or not learns_online(learner):
-            self._engine.append(X, targets)
-            return
-        with as_before_on_error(learner):
+        learner = self.metric_learner_
+        with self._engine.changing():
+            if y is None or not learns_online(learner):
+                self._engine.append(X, targets)
+            else:
+                self._append_and_learn(learner, X, y, targets)
+
+    def _append_and_learn(self, learner, X, y, targets):
+        n, U, followed = self.n_samples_fit_, self.components_, self._followed
+        before = vars(learner).copy()
+        try:
             learner.partial_fit(X, y)
             self._engine.append(X, targets)
-            try:
-                self._replace_metric(learner)
-            except BaseException:
-                self._engine.remove(np.arange(n, self.n_samples_fit_))
-                raise
+            self._replace_metric(learner)
+        except BaseException:
+            # The index takes the new metric last of all, and at once.
+            if np.array_equal(self.components_, U):
+                self._engine.cut(n)
+                give_back(learner, before)
+                self._followed = followed
+            raise
 
     def _in_batches(self, answer, X, jobs=None, width=0):
         """``answer(rows)`` for batches of dense query rows, in order, on threads.
+
+        The index stays as it is while a batch is answered.
 
         `jobs` overrides `n_jobs`. `width` is how many numbers a query needs at work
         beside its tile.
         """
         jobs = jobs or self._thread_count(X)
         batches = self._batches(X, width, jobs=jobs)
+
+        def answer_batch(batch):
+            with self._engine.reading():
+                return answer(self._as_held(X[batch]))
+
         if len(batches) == 1:
-            return [answer(self._as_held(X[batches[0]]))]
+            return [answer_batch(batches[0])]
         with one_blas_thread():
-            return run(lambda batch: answer(self._as_held(X[batch])), batches, jobs)
+            return run(answer_batch, batches, jobs)
 
     def _batches(self, X, width, jobs=1, threads=1):
         """Slices of queries whose work fits scikit-learn's memory.

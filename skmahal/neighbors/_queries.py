@@ -155,8 +155,9 @@ class RadiusNeighborsQueries:
         if not isinstance(radius, Real) or not radius >= 0:
             raise ValueError(f"radius must be a number of at least 0, got {radius!r}.")
         queries = self._engine.X if X is None else self._points(X)
-        engine = self._engine
-        parts = self._in_batches(lambda q: engine.radius_neighbors(q, radius), queries)
+        parts = self._in_batches(
+            lambda rows: self._engine.radius_neighbors(rows, radius), queries
+        )
         found = [pair for part in parts for pair in zip(*part, strict=True)]
         if X is None:
             found = [_others(*pair, i) for i, pair in enumerate(found)]

@@ -183,7 +183,8 @@ class SketchedMahalanobisNeighbors(
             1 - `delta`.
         """
         self._check_fitted()
-        return self._pair_distances(i, j)
+        with self._engine.reading():
+            return self._pair_distances(i, j)
 
     def sample(self, X, n_samples=1, power=1, random_state=None):
         """Draw points with probability exactly proportional to their distance.
@@ -210,9 +211,8 @@ class SketchedMahalanobisNeighbors(
         self._check_fitted()
         n_samples = as_count("n_samples", n_samples)
         rng = np.random.default_rng(seed_from(random_state))
-        engine = self._engine
         parts = self._in_batches(
-            lambda rows: engine.sample_exact(rows, n_samples, power, rng),
+            lambda rows: self._engine.sample_exact(rows, n_samples, power, rng),
             self._points(X),
             jobs=1,
         )
@@ -238,12 +238,13 @@ class SketchedMahalanobisNeighbors(
             The sums.
         """
         self._check_fitted()
-        engine, n = self._engine, self.n_samples_fit_
+        n = self.n_samples_fit_
         start = as_count("start", start, least=0, most=n)
         if stop is not None:
             stop = as_count("stop", stop, least=start, most=n)
         parts = self._in_batches(
-            lambda rows: engine.sub_sum(rows, start, stop, power), self._points(X)
+            lambda rows: self._engine.sub_sum(rows, start, stop, power),
+            self._points(X),
         )
         return np.concatenate(parts)
 
@@ -312,12 +313,11 @@ class SketchedMahalanobisNeighbors(
 
     def _errors(self, X):
         """Relative errors of the distances of every query, averaged over points."""
-        engine = self._engine
 
         def errors(rows):
-            with engine.reading():
-                pairs = zip(self._distances(rows), engine.exact_all(rows), strict=True)
-                return [relative_errors(*pair).mean() for pair in pairs]
+            exact = self._engine.exact_all(rows)
+            pairs = zip(self._distances(rows), exact, strict=True)
+            return [relative_errors(*pair).mean() for pair in pairs]
 
         # Estimates and exact distances to all points are held side by side.
         return self._in_batches(errors, X, width=2 * self.n_samples_fit_)
