@@ -50,9 +50,9 @@ class Steps:
     def _on_call(self, frame, event, function):
         name = getattr(function, "__name__", type(function).__name__)
         of_with = name in ("__enter__", "__exit__")
-        if event.startswith("c_") and not of_with:
-            if _is_watched(frame.f_code.co_filename):
-                self._step(frame, f"{event} {name}")
+        watched = _is_watched(frame.f_code.co_filename)
+        if event.startswith("c_") and watched and not of_with:
+            self._step(frame, f"{event} {name}")
 
     def _step(self, frame, what):
         at, self.count = self.count, self.count + 1

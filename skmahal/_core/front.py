@@ -110,6 +110,7 @@ def choose(rows, coordinates, n, K, heads, leads, votes, rng):
     queries · sample), and one product of queries and sample.
     """
     k, queries = rows.shape[1], min(QUERIES, len(rows))
+    rows, coordinates = _of_size_one(rows, coordinates)
     squares = _pairwise(rows, queries)
     rank = min(len(rows) - 1, max(1, round(K * len(rows) / n)))
     limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
@@ -151,9 +152,20 @@ def head_grid(m, L=1):
     return [size for size in _HEADS if size < m] + [m * size for size in sorted(whole)]
 
 
+def _of_size_one(rows, coordinates):
+    """Both in float32, which has a narrower range, over the largest number of rows.
+
+    Examples
+    --------
+    >>> _of_size_one(np.array([[1e200, -4e200]]), np.array([[2e200]]))
+    (array([[ 0.25, -1.  ]], dtype=float32), array([[0.5]], dtype=float32))
+    """
+    size = np.abs(rows).max() or rows.dtype.type(1)
+    return tuple((part / size).astype(np.float32) for part in (rows, coordinates))
+
+
 def _pairwise(rows, queries):
     """Squared distances from the first rows to all, in float32."""
-    rows = rows.astype(np.float32, copy=False)
     norms = row_squares(rows).astype(np.float32)
     D = lower_bounds([Part(rows[:queries], rows, norms)], slack=0)
     D[np.arange(queries), np.arange(queries)] = 0

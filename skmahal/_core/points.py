@@ -141,11 +141,15 @@ class DensePoints:
     def recentre(self, forget):
         """Choose the origin again once the points have doubled.
 
-        Before it moves, `forget` is called: nothing derived may outlive the old one.
+        Before it moves, `forget` is called: nothing derived may outlive the old one. It
+        stays where the points are too large for a mean, as some metrics allow.
         """
         if self.n < 2 * self._centred_at:
             return
-        origin = far_origin(self.array)
+        try:
+            origin = far_origin(self.array)
+        except ValueError:
+            origin = self.origin
         if not np.array_equal(origin, self.origin):
             forget()
             self.origin = origin

@@ -191,6 +191,31 @@ class SketchedNeighborsBase(LearnsMetric):
                 self._engine.refresh_sketches(jobs=thread_count(self.n_jobs))
         return self
 
+    def check(self):
+        """Assert every invariant of the index. O(n k (d + lead + L m)).
+
+        Arrays that lag behind the metric are brought up to date first.
+
+        Returns
+        -------
+        drift : float
+            How far what is held has drifted from what metric and points give: the root
+            mean square of the difference, relative to that of the points under the
+            metric. An AssertionError is raised beyond 4e-5 for float32 and 4e-13 for
+            float64, and for anything else that is not as it must be.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmahal import SketchedMahalanobisNeighbors
+        >>> index = SketchedMahalanobisNeighbors(metric_learner=np.eye(2)[::-1])
+        >>> index.fit([[0.0, 2.0], [3.0, 0.0]]).check()
+        0.0
+        """
+        self._check_fitted()
+        with self._engine.reading():
+            return self._engine.check()
+
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_engine")
 
