@@ -52,7 +52,7 @@ def all_equal():
 
 
 def of_rank(rank):
-    U, X, Q = ordinary()
+    _, X, Q = ordinary()
     return Case(normal(K, rank) @ normal(rank, D, seed=3), X, Q)
 
 

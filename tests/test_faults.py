@@ -79,7 +79,7 @@ def euclidean_engine():
 
 def engine_of_planned_size():
     """Sketches that have to be enlarged once there are more points."""
-    loose = {"eps": 0.9, "delta": 0.5, "L": 3, "seed": 0}
+    loose = {"eps": 0.6, "delta": 0.2, "L": 1, "seed": 0}
     return touched(MetricMaintenance(U, X, **loose))
 
 
@@ -167,9 +167,9 @@ def answers_of_learner(learner):
 def answers(subject):
     if isinstance(subject, ExactMaintenance):
         return answers_of_engine(subject)
-    if hasattr(subject, "_engine"):
-        return answers_of_estimator(subject)
-    return answers_of_learner(subject)
+    return (answers_of_estimator if has_engine(subject) else answers_of_learner)(
+        subject
+    )
 
 
 def same(one, other):
@@ -182,6 +182,10 @@ def same(one, other):
 
 
 # What must hold whatever has happened
+
+
+def has_engine(subject):
+    return isinstance(engine_of(subject), ExactMaintenance)
 
 
 def engine_of(subject):
@@ -337,16 +341,17 @@ def interrupt(change, at, before, after):
     with pytest.raises(ERRORS[at % 2], match="injected"), steps:
         change.apply(subject)
     here = f"step {at}, {steps.where}"
-    if not hasattr(subject, "partial_fit") or hasattr(subject, "_engine"):
+    if has_engine(subject):
         assert_nothing_is_held(engine_of(subject))
         engine_of(subject).check()
     now = answers(subject)
     assert same(now, before) or same(now, after), here
-    if same(now, before):
-        # Sketches that are drawn again are others.
+    # What follows is the same change again, or others, by turns.
+    if at // 2 % 2 and same(now, before):
         change.apply(subject)
+        # Sketches that are drawn again are others.
         assert change.draws or same(answers(subject), after), here
-    if hasattr(subject, "_engine") or isinstance(subject, ExactMaintenance):
+    elif has_engine(subject):
         assert_changes_go_on(engine_of(subject))
 
 

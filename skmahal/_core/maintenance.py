@@ -8,7 +8,7 @@ import numpy as np
 from . import compiled, front, kernels, keyed, lead, plan, projections
 from .checks import as_count, as_fraction
 from .exact import MOST_TILE, ExactMaintenance, Found, shaped
-from .gate import changes, reads, writes
+from .gate import changes, reads
 from .images import Columns
 from .metric import relative_change
 from .tiles import (
@@ -180,12 +180,12 @@ class MetricMaintenance(ExactMaintenance):
             state.prepare(self._looked_at(*drawn), jobs)
         self._install(state, drawn, _seeds=seeds)
 
-    @writes
+    @changes
     def append(self, X, targets=None):
         """Add points at the end. O(k(d + lead + Lm)) each, amortised.
 
         Where m is "auto" and too small for the promise at the new size, sketches are
-        drawn anew with rows enough for twice the points.
+        drawn anew with rows enough for twice the points, beside the readers.
         """
         n, m = self.n, self.m
         try:
@@ -307,6 +307,8 @@ class MetricMaintenance(ExactMaintenance):
         larger = copy(self)
         larger.m = self._auto_m(2 * self.n)
         drawn = larger._drawn_for(self._state.metric, self._seeds)
+        if self._state.in_use:
+            self._state.prepare(self._looked_at(*drawn))
         self._install(self._state, drawn, m=larger.m)
 
     def _auto_m(self, n):
