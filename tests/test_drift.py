@@ -1,4 +1,4 @@
-"""However many updates an index has followed, it is as good as one that is built anew."""
+"""However many updates an index has followed, it is as good as one built anew."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,6 @@ class Mixed:
             self.step,
             self.set_row,
             self.add_to_row,
-            self.shrink,
             self.replace_point,
             self.add_point,
             self.remove_point,
@@ -36,7 +35,10 @@ class Mixed:
         return self.rng.normal(size=shape).astype(self.dtype)
 
     def change(self):
-        self.changes[self.rng.integers(len(self.changes))]()
+        if self.rng.random() < 0.01:
+            self.resize()
+        else:
+            self.changes[self.rng.integers(len(self.changes))]()
 
     def step(self):
         """Of rank one, with a pull to zero that keeps the metric from wandering off."""
@@ -51,10 +53,10 @@ class Mixed:
         row = self.rng.integers(K)
         self.index.update_metric(0.1 * self.normal(1, D), rows=[row], additive=True)
 
-    def shrink(self):
-        """A column of U, up and down by a large factor: rounding of both stays."""
+    def resize(self):
+        """A column of U, up and down by a large factor: rounding must not stay."""
         column = self.index.components_[:, :1]
-        factor = 30 if np.linalg.norm(column) < 1 else 1 / 30
+        factor = 1000 if np.linalg.norm(column) < 100 else 1 / 1000
         e = np.eye(D, 1, dtype=self.dtype)
         self.index.update_metric(low_rank=((factor - 1) * column, e))
 
