@@ -53,8 +53,6 @@ class ExactMaintenance:
     array([0.   , 7.211])
     """
 
-    tile_bytes = TILE_BYTES
-
     def __init__(self, U, X):
         X = _as_points("X", X)
         if U is not None:
@@ -73,7 +71,8 @@ class ExactMaintenance:
 
         All at once: whatever is interrupted, none of them is of another state.
         """
-        vars(self).update(_state=state, _roots=Roots(state), **more)
+        own = {"_state": state, "_roots": Roots(state), "tile_bytes": TILE_BYTES}
+        vars(self).update(own, **more)
 
     def __repr__(self):
         return f"{type(self).__name__}(n={self.n}, d={self.d}, k={self.k})"
