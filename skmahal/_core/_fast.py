@@ -529,7 +529,7 @@ def _mass(query, norm, power, sums, squares, counts, node):
     for j in range(len(query)):
         cross += query[j] * sums[node, j]
     mass = max(counts[node] * norm - 2 * cross + squares[node], 0.0)
-    return np.sqrt(counts[node] * mass) if power == 1 else mass
+    return np.sqrt(counts[node]) * np.sqrt(mass) if power == 1 else mass
 
 
 @njit(cache=True, nogil=True)

@@ -21,23 +21,30 @@ def make_engine(U, X, *, targets=None, **parameters):
     """
     engine = ExactMaintenance(U, X)
     engine.targets = targets
-    return _sketched_where_it_pays(engine, **parameters)
+    if not _pays(engine.n, engine.k, **parameters):
+        return engine
+    return MetricMaintenance.over(engine._state, **parameters)
 
 
 def with_metric(engine, U, jobs=1, *, seed, **parameters):
     """The engine under a whole new metric, which may ask for an engine of other kind.
 
-    Points, targets and, where the kind stays, the generator of sketches are kept.
+    That one is made beside the engine, which stays as it is. Else the engine itself is
+    changed. Points, targets and, where the kind stays, the generator of sketches are
+    kept.
     """
-    same_shape = len(U) == engine.k
-    engine.set_metric(U, jobs)
-    if same_shape:
+    pays = _pays(engine.n, len(U), **parameters)
+    if len(U) == engine.k or pays == isinstance(engine, MetricMaintenance):
+        engine.set_metric(U, jobs)
         return engine
-    if isinstance(engine, MetricMaintenance):
-        return engine if _pays(engine, **parameters) else engine.exact()
-    # Sketches that were there before must not come back.
-    seed = None if seed is None else [*seed, engine.version]
-    return _sketched_where_it_pays(engine, seed=seed, **parameters)
+    other = engine.under(U)
+    if pays:
+        # Sketches that were there before must not come back.
+        seed = None if seed is None else [*seed, other.version]
+        other = MetricMaintenance.over(other._state, seed=seed, **parameters)
+    if engine.in_use:
+        other.prepare(jobs)
+    return other
 
 
 def engine_from(saved):
@@ -46,14 +53,8 @@ def engine_from(saved):
     return kind.restored(saved)
 
 
-def _sketched_where_it_pays(engine, **parameters):
-    if not _pays(engine, **parameters):
-        return engine
-    return MetricMaintenance.over(engine, **parameters)
-
-
-def _pays(engine, *, eps, delta, m, L, R, lead, sketch, **_):
-    rows = plan.sketch_rows(engine.n, L, eps, delta, sketch) if m == "auto" else m
+def _pays(n, k, *, eps, delta, m, L, R, lead, sketch, **_):
+    rows = plan.sketch_rows(n, L, eps, delta, sketch) if m == "auto" else m
     asked = None if R == "auto" else R
-    votes, _ = plan.certificate(1, engine.k, rows, L, asked, eps, delta, sketch)
-    return plan.pays(rows, votes, 0 if lead == "auto" else lead, engine.k)
+    votes, _ = plan.certificate(1, k, rows, L, asked, eps, delta, sketch)
+    return plan.pays(rows, votes, 0 if lead == "auto" else lead, k)

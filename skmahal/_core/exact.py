@@ -72,10 +72,20 @@ class ExactMaintenance:
             U = as_matrix("U", U, dtype=X.dtype, columns=X.shape[1])
         self._hold(State(U, X))
 
-    def _hold(self, state):
-        self._state = state
-        self._roots = Roots(state)
-        self.tile_bytes = TILE_BYTES
+    @classmethod
+    def over(cls, state):
+        """The engine that answers from a state. O(1)."""
+        engine = cls.__new__(cls)
+        engine._hold(state)
+        return engine
+
+    def _hold(self, state, **more):
+        """Answer from `state`, and take `more` attributes with it.
+
+        All at once: whatever is interrupted, none of them is of another state.
+        """
+        own = {"_state": state, "_roots": Roots(state), "tile_bytes": TILE_BYTES}
+        vars(self).update(own, **more)
 
     def __repr__(self):
         return f"{type(self).__name__}(n={self.n}, d={self.d}, k={self.k})"
@@ -157,6 +167,14 @@ class ExactMaintenance:
         """Context in which metric and points stay as they are. O(1)."""
         return self._state.gate.reading()
 
+    def changing(self):
+        """Context in which nobody else changes them. O(1)."""
+        return self._state.gate.changing()
+
+    def writing(self):
+        """Context in which nobody else is at the index. O(1)."""
+        return self._state.gate.writing()
+
     @property
     def version(self):
         """Number of changes of metric or points so far."""
@@ -184,9 +202,10 @@ class ExactMaintenance:
         """Set rows `a` of U to `u`; arguments and cost as in :meth:`update_u`."""
         a, jobs = as_indices("a", a, self.k, unique=True), as_count("jobs", jobs)
         u = as_matrix("u", u, dtype=self.dtype, columns=self.d, rows=len(a))
-        gap = u - self._state.metric.U[a]
-        self._state.add_low_rank(row_change(a, gap, self.k, self.dtype), jobs=jobs)
-        self._state.metric.writable()[a] = u
+        U = self.U
+        gap, U[a] = u - U[a], u
+        change = row_change(a, gap, self.k, self.dtype)
+        self._state.add_low_rank(change, result=U, jobs=jobs)
 
     @writes
     def update_low_rank(self, W, V, jobs=1):
@@ -215,8 +234,8 @@ class ExactMaintenance:
         W = _as_columns("W", W, self.k, self.dtype)
         V = _as_columns("V", V, self.d, self.dtype)
         U = as_matrix("U", U, dtype=self.dtype, columns=self.d, rows=self.k)
-        self._state.add_low_rank(LowRank(W, V), rounding=ROUNDING, jobs=jobs)
-        self._state.metric.writable()[...] = U
+        change = LowRank(W, V)
+        self._state.add_low_rank(change, result=U, rounding=ROUNDING, jobs=jobs)
 
     @changes
     def set_metric(self, U, jobs=1):
@@ -227,8 +246,7 @@ class ExactMaintenance:
         """
         U = as_matrix("U", U, dtype=self.dtype, columns=self.d)
         jobs = as_count("jobs", jobs)
-        if not np.abs(U).max() < np.sqrt(np.finfo(self.dtype).max):
-            raise ValueError(f"The metric is too large for {self.dtype}.")
+        self._check_metric(U)
         change = None
         if len(U) == self.k:
             most = most_useful_rank(self.k, self.d, self._width)
@@ -272,6 +290,21 @@ class ExactMaintenance:
             raise ValueError(f"indices would remove every one of the {self.n} points.")
         if indices.size:
             self._state.remove(indices)
+
+    @writes
+    def cut(self, n):
+        """Keep the first n points, to undo an :meth:`append`. O(1) for dense points."""
+        self._state.cut(n)
+
+    def under(self, U):
+        """An exact engine over the same points under a metric of other shape. O(kd).
+
+        They share points and gate; this one must not be changed after.
+        """
+        U = as_matrix("U", U, dtype=self.dtype, columns=self.d)
+        self._check_metric(U)
+        metric = Metric(U, self.d, self.dtype)
+        return ExactMaintenance.over(self._state.under(metric))
 
     @reads
     def query_pair(self, i, j):
@@ -426,6 +459,11 @@ class ExactMaintenance:
         return float(max(drifts))
 
     @property
+    def in_use(self):
+        """Whether anything was built for queries."""
+        return self._state.in_use
+
+    @property
     def looks_at_sketches(self):
         """Whether neighbour queries do; never here."""
         return False
@@ -459,6 +497,10 @@ class ExactMaintenance:
             state.prepare([state.rows], jobs)
         with state.gate.writing():
             self._hold(state)
+
+    def _check_metric(self, U):
+        if not np.abs(U).max() < np.sqrt(np.finfo(self.dtype).max):
+            raise ValueError(f"The metric is too large for {self.dtype}.")
 
     def _new_points(self, name, value):
         """Points in the type, and for dense storage the form, of those held."""

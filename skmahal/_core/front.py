@@ -29,6 +29,9 @@ _NUMBER = 8
 _LEFT = 2
 _FEW_POINTS = 64
 
+# Numbers between this and its inverse have squares in float32, and sums of them.
+_LARGE = 1e15
+
 # What is not in the model, as the choice of a sketch for every query, also takes time.
 _TRUST = 0.75
 
@@ -110,6 +113,7 @@ def choose(rows, coordinates, n, K, heads, leads, votes, rng):
     queries · sample), and one product of queries and sample.
     """
     k, queries = rows.shape[1], min(QUERIES, len(rows))
+    rows, coordinates = _in_range(rows, coordinates)
     squares = _pairwise(rows, queries)
     rank = min(len(rows) - 1, max(1, round(K * len(rows) / n)))
     limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
@@ -151,9 +155,22 @@ def head_grid(m, L=1):
     return [size for size in _HEADS if size < m] + [m * size for size in sorted(whole)]
 
 
+def _in_range(rows, coordinates):
+    """Both in float32, and of size one where squares would leave its range.
+
+    Examples
+    --------
+    >>> _in_range(np.array([[1e200, -4e200]]), np.array([[2e200]]))
+    (array([[ 0.25, -1.  ]], dtype=float32), array([[0.5]], dtype=float32))
+    """
+    size = max(rows.max(), -rows.min())
+    if size and not 1 / _LARGE < size < _LARGE:
+        rows, coordinates = rows / size, coordinates / size
+    return tuple(part.astype(np.float32, copy=False) for part in (rows, coordinates))
+
+
 def _pairwise(rows, queries):
     """Squared distances from the first rows to all, in float32."""
-    rows = rows.astype(np.float32, copy=False)
     norms = row_squares(rows).astype(np.float32)
     D = lower_bounds([Part(rows[:queries], rows, norms)], slack=0)
     D[np.arange(queries), np.arange(queries)] = 0

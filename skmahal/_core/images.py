@@ -194,7 +194,8 @@ class Columns(Image):
         """Assert that the squared lengths are those of the columns."""
         squares = self.blocks(n)[:, -1].ravel()[:n]
         truth = row_squares(self.view(n))
-        limit = 1e3 * np.finfo(squares.dtype).eps * truth + 1e-300
+        floats = np.finfo(squares.dtype)
+        limit = 1e3 * floats.eps * truth + floats.tiny
         assert (np.abs(squares - truth) <= limit).all(), "squared lengths"
 
     def _write(self, indices, rows):

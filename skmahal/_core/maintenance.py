@@ -1,5 +1,6 @@
 """The paper's data structure, corrected: sketches that follow metric and points."""
 
+from copy import copy
 from typing import NamedTuple
 
 import numpy as np
@@ -7,7 +8,7 @@ import numpy as np
 from . import compiled, front, kernels, keyed, lead, plan, projections
 from .checks import as_count, as_fraction, as_seeds
 from .exact import MOST_TILE, ExactMaintenance, Found, shaped
-from .gate import changes, reads, writes
+from .gate import changes, reads
 from .images import Columns
 from .metric import relative_change
 from .saved import array_from, generator_from, integer_from, require
@@ -122,14 +123,10 @@ class MetricMaintenance(ExactMaintenance):
         self._draw(seed)
 
     @classmethod
-    def over(cls, exact, *, eps, delta, m, L, R, lead, sketch, n_neighbors, seed):
-        """Sketches over the points and metric of an exact engine, which they share.
-
-        O(1), and what :meth:`refresh_sketches` costs.
-        """
-        index = cls.__new__(cls)
+    def over(cls, state, *, eps, delta, m, L, R, lead, sketch, n_neighbors, seed):
+        """Sketches over a state. O(1), and what :meth:`refresh_sketches` costs."""
+        index = super().over(state)
         index._promise(eps, delta, m, L, R, lead, sketch, n_neighbors)
-        index._hold(exact._state)
         index._draw(seed)
         return index
 
@@ -234,14 +231,6 @@ class MetricMaintenance(ExactMaintenance):
         require(sizes == expected, f"sketches have {sizes} rows, expected {expected}")
         self._fronts, self._sketches = _arranged(images, self.m, head)
 
-    def exact(self):
-        """The exact engine over the same points and metric, which it shares. O(1)."""
-        engine = ExactMaintenance.__new__(ExactMaintenance)
-        with self._state.gate.writing():
-            self._state.images = [self._state.rows]
-        engine._hold(self._state)
-        return engine
-
     @changes
     def refresh_sketches(self, jobs=1):
         """Draw a new key, sketches and directions. O(nk(lead + Lm)), some of it later.
@@ -257,20 +246,24 @@ class MetricMaintenance(ExactMaintenance):
         drawn = self._drawn_for(state.metric, seeds)
         if state.in_use:
             state.prepare(self._looked_at(*drawn), jobs)
-        with state.gate.writing():
-            self._key, self._multipliers, self._seeds = key, multipliers, seeds
-            self._install(*drawn)
+        self._install(state, drawn, _key=key, _multipliers=multipliers, _seeds=seeds)
 
-    @writes
+    @changes
     def append(self, X, targets=None):
         """Add points at the end. O(k(d + lead + Lm)) each, amortised.
 
         Where m is "auto" and too small for the promise at the new size, sketches are
-        drawn anew with rows enough for twice the points.
+        drawn anew with rows enough for twice the points, beside the readers.
         """
-        super().append(X, targets)
-        if self._plans_m and self.m < self._auto_m(self.n):
-            self._enlarge()
+        n, m = self.n, self.m
+        try:
+            super().append(X, targets)
+            if self._plans_m and m < self._auto_m(self.n):
+                self._enlarge()
+        except BaseException:
+            if self.m == m:
+                self.cut(n)
+            raise
 
     @reads
     def query_pair(self, i, j):
@@ -375,17 +368,17 @@ class MetricMaintenance(ExactMaintenance):
         self._key = self._rng.bytes(_KEY_BYTES)
         self._multipliers = keyed.multipliers(self._key, self.d, self.dtype)
         self._seeds = self._rng.integers(2**63, size=1 + self.L)
-        self._install(*self._drawn_for(self._state.metric, self._seeds))
+        drawn = self._drawn_for(self._state.metric, self._seeds)
+        self._install(self._state, drawn)
 
     def _enlarge(self):
         """Sketches with rows enough for twice the points."""
-        before, self.m = self.m, self._auto_m(2 * self.n)
-        try:
-            drawn = self._drawn_for(self._state.metric, self._seeds)
-        except BaseException:
-            self.m = before
-            raise
-        self._install(*drawn)
+        larger = copy(self)
+        larger.m = self._auto_m(2 * self.n)
+        drawn = larger._drawn_for(self._state.metric, self._seeds)
+        if self._state.in_use:
+            self._state.prepare(self._looked_at(*drawn))
+        self._install(self._state, drawn, m=larger.m)
 
     def _auto_m(self, n):
         m = plan.sketch_rows(n, self.L, self.eps, self.delta, self.sketch)
@@ -405,17 +398,20 @@ class MetricMaintenance(ExactMaintenance):
         images = [Columns(rows) for rows in _cut(maps, chosen.head)]
         return chosen, lead, *_arranged(images, self.m, chosen.head)
 
-    def _install(self, chosen, lead, fronts, sketches):
-        """Put into use what :meth:`_drawn_for` has drawn."""
+    def _install(self, state, drawn, moved=0.0, **more):
+        """Put into use what :meth:`_drawn_for` has drawn for a state, all at once."""
+        chosen, lead, fronts, sketches = drawn
         images = {
             id(piece.image): piece.image for pieces in sketches for piece in pieces
         }
         used = [lead] if len(lead.map) else []
-        with self._state.gate.writing():
-            self._front, self._lead = chosen, lead
-            self._fronts, self._sketches = fronts, sketches
-            self._state.images = [self._state.rows, *used, *images.values()]
-            self._moved = 0.0
+        images = [*used, *images.values()]
+        names = {"_front": chosen, "_lead": lead, "_moved": moved, **more}
+        with state.gate.writing():
+            # Both are followed until the old ones are out of use.
+            state.images = [*state.images, *images]
+            self._hold(state, _fronts=fronts, _sketches=sketches, **names)
+            state.images = [state.rows, *images]
 
     def _planned(self, metric, rng):
         """The :class:`~.front.Front` for a sample under `metric`, and P, k × lead."""
@@ -462,10 +458,7 @@ class MetricMaintenance(ExactMaintenance):
         state = self._state.under(metric)
         if self._state.in_use:
             state.prepare([state.rows, *self._looked_at(*drawn)], jobs)
-        with state.gate.writing():
-            self._hold(state)
-            self._install(*drawn)
-            self._moved = moved if keep else 0.0
+        self._install(state, drawn, moved if keep else 0.0)
 
     def _as_drawn(self):
         """What is in use, as :meth:`_drawn_for` gives it: images of nothing yet."""

@@ -145,13 +145,26 @@ class DensePoints:
         self._buffer[self.n : end] = rows
         self.n = end
 
-    def recentre(self):
-        """Choose the origin again once the points have doubled; whether it moved."""
+    def recentre(self, forget):
+        """Choose the origin again once the points have doubled.
+
+        Before it moves, `forget` is called: nothing derived may outlive the old one. It
+        stays where the points are too large for a mean, as some metrics allow.
+        """
         if self.n < 2 * self._centred_at:
-            return False
-        before, self.origin = self.origin, far_origin(self.array)
+            return
+        try:
+            origin = far_origin(self.array)
+        except ValueError:
+            origin = self.origin
+        if not np.array_equal(origin, self.origin):
+            forget()
+            self.origin = origin
         self._centred_at = self.n
-        return not np.array_equal(before, self.origin)
+
+    def cut(self, n):
+        """Keep the first n rows; O(1)."""
+        self.n = n
 
     def assign(self, indices, rows):
         """Replace rows."""
@@ -260,9 +273,12 @@ class SparsePoints:
         order[indices] = self.n + np.arange(len(indices))
         self._csr = both[order]
 
-    def recentre(self):
+    def recentre(self, forget):
         """The origin of sparse points never moves."""
-        return False
+
+    def cut(self, n):
+        """Keep the first n rows; O(stored values)."""
+        self._csr = self._csr[:n]
 
     def holds(self, indices, rows):
         """Whether these are the rows."""

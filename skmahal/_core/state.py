@@ -418,17 +418,18 @@ class State:
             tree.tick = now
             return tree
 
-    def add_low_rank(self, change, rounding=1, jobs=1):
+    def add_low_rank(self, change, result=None, rounding=1, jobs=1):
         """``U += W Vᵀ``: one pass over X; derived arrays follow when touched.
 
-        `rounding` is what the change itself is uncertain by, in units of eps. Where
-        nothing is derived yet there is nothing to follow, and X is not read.
+        `result` is U after it, for who knows it better than by this sum, and `rounding`
+        what the change itself is uncertain by, in units of eps. Where nothing is
+        derived yet there is nothing to follow, and X is not read.
         """
         W, V = change
         self._check_entries(change)
         if self.norms.tick is None:
             self.forget()
-            add_product(self.metric.writable(), W, V)
+            _add_to(self.metric.writable(), change, result)
             self.version += 1
             return
         both = self.points.dot(np.hstack([V, self.metric.pull_back(W)]), jobs)
@@ -440,7 +441,7 @@ class State:
         self.log.write(W, T)
         U, tree_tick = self.metric.writable(), self.tree.tick
         with self._moving():
-            add_product(U, W, V)
+            _add_to(U, change, result)
             self.log.publish(change.rank)
             self.norms.move(norms, rounding**2 * errors)
         self.tree.tick = tree_tick
@@ -484,8 +485,14 @@ class State:
         if tree is not None:
             tree.append(rows)
             tree.tick = self.log.now
-        if self.points.recentre():
-            self.forget()
+        self.points.recentre(self.forget)
+
+    def cut(self, n):
+        """Keep the first n points; what is derived of the others is not seen."""
+        if n < self.n:
+            self.tree.tick = None
+            self.points.cut(n)
+            self.version += 1
 
     def assign(self, indices, X, targets=None):
         """Replace points. O(rows (kd + columns of all images + k log n))."""
@@ -558,8 +565,8 @@ class State:
             return
         self.targets = owned(self.targets)
         before = self.targets[indices]
-        self.targets[indices] = targets
         try:
+            self.targets[indices] = targets
             self.points.assign(indices, X)
         except BaseException:
             if not self.points.holds(indices, X):
@@ -661,3 +668,11 @@ def _targets_from(saved, n):
     kinds = (np.dtype(np.float64), np.dtype(np.intp))
     shape = (n, *saved["targets"].shape[1:])
     return array_from(saved, "targets", kinds, shape)
+
+
+def _add_to(U, change, result):
+    """``U += W Vᵀ`` by one call, whose `result` may be known."""
+    if result is None:
+        add_product(U, *change)
+    else:
+        np.copyto(U, result)

@@ -382,7 +382,7 @@ class _Walk:
         owner, nodes = np.divmod(keys, 2 * self.tree.capacity)
         mass = self.tree.node_squares(self.queries, self.norms, owner, nodes)
         if self.power == 1:
-            mass = np.sqrt(self.tree.node_counts(nodes) * mass)
+            mass = np.sqrt(self.tree.node_counts(nodes)) * np.sqrt(mass)
         return mass[inverse]
 
     def _keys(self, nodes):

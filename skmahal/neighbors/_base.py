@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
-from skmahal._atomic import as_before_on_error
+from skmahal._atomic import give_back
 from skmahal._compat import HasMethods, Interval, StrOptions
 from skmahal._core import plan
 from skmahal._core.checks import (
@@ -155,16 +155,19 @@ class SketchedNeighborsBase(LearnsMetric):
         (array([[3.]]), array([[1]]))
         """
         self._check_fitted()
-        if low_rank is not None:
-            self._update_low_rank(metric, rows, additive, low_rank)
-        elif metric is None:
-            raise ValueError("update_metric needs `metric` or `low_rank`, got neither.")
-        elif rows is not None:
-            self._update_rows(metric, rows, additive)
-        elif additive:
-            raise ValueError("additive=True needs `rows`, got None.")
-        else:
-            self._replace_metric(metric)
+        with self._engine.changing():
+            if low_rank is not None:
+                self._update_low_rank(metric, rows, additive, low_rank)
+            elif metric is None:
+                raise ValueError(
+                    "update_metric needs `metric` or `low_rank`, got neither."
+                )
+            elif rows is not None:
+                self._update_rows(metric, rows, additive)
+            elif additive:
+                raise ValueError("additive=True needs `rows`, got None.")
+            else:
+                self._replace_metric(metric)
         return self
 
     def remove_points(self, indices):
@@ -181,7 +184,8 @@ class SketchedNeighborsBase(LearnsMetric):
             The index without the points.
         """
         self._check_fitted()
-        self._engine.remove(indices)
+        with self._engine.changing():
+            self._engine.remove(indices)
         return self
 
     def refresh_sketches(self):
@@ -197,10 +201,35 @@ class SketchedNeighborsBase(LearnsMetric):
             The index with new sketches.
         """
         self._check_fitted()
-        if self.engine_ == "sketched":
-            with one_blas_thread():
+        with self._engine.changing(), one_blas_thread():
+            if self.engine_ == "sketched":
                 self._engine.refresh_sketches(jobs=thread_count(self.n_jobs))
         return self
+
+    def check(self):
+        """Assert every invariant of the index. O(n k (d + lead + L m)).
+
+        Arrays that lag behind the metric are brought up to date first.
+
+        Returns
+        -------
+        drift : float
+            How far what is held has drifted from what metric and points give: the root
+            mean square of the difference, relative to that of the points under the
+            metric. An AssertionError is raised beyond 4e-5 for float32 and 4e-13 for
+            float64, and for anything else that is not as it must be.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmahal import SketchedMahalanobisNeighbors
+        >>> index = SketchedMahalanobisNeighbors(metric_learner=np.eye(2)[::-1])
+        >>> index.fit([[0.0, 2.0], [3.0, 0.0]]).check()
+        0.0
+        """
+        self._check_fitted()
+        with self._engine.reading():
+            return self._engine.check()
 
     def guarantee(self):
         """What the index promises as it is now, in numbers and, as text, in words.
@@ -379,12 +408,15 @@ class SketchedNeighborsBase(LearnsMetric):
 
     @contextmanager
     def _leaving_the_learner(self):
-        """The metric goes its own way, unless the change is refused."""
+        """The metric goes its own way, unless the change is refused.
+
+        Any other error may come when the metric has changed, and then it is not known
+        which steps have been followed.
+        """
         followed, self._followed = self._followed, None
         try:
             yield
         except (ValueError, TypeError, IndexError):
-            # Any other error may come when the metric has changed.
             self._followed = followed
             raise
 
@@ -394,9 +426,11 @@ class SketchedNeighborsBase(LearnsMetric):
         U = components_of(metric, "metric", engine.d, engine.dtype)
         steps, token = steps_since(metric, self._followed), token_of(metric)
         jobs = thread_count(self.n_jobs)
-        with one_blas_thread():
+        with self._leaving_the_learner(), one_blas_thread():
             if steps is None:
-                self._engine = with_metric(engine, U, jobs, **self._built)
+                engine = with_metric(engine, U, jobs, **self._built)
+                with engine.writing():
+                    self._engine = engine
             elif steps.rank:
                 engine.follow(*steps, U, jobs=jobs)
         self._followed = token
@@ -406,32 +440,47 @@ class SketchedNeighborsBase(LearnsMetric):
 
         What is done is undone where a later step fails.
         """
-        learner, n = self.metric_learner_, self.n_samples_fit_
-        X = self._in_type(X)
-        if y is None or not learns_online(learner):
-            self._engine.append(X, targets)
-            return
-        with as_before_on_error(learner):
+        learner, X = self.metric_learner_, self._in_type(X)
+        with self._engine.changing():
+            if y is None or not learns_online(learner):
+                self._engine.append(X, targets)
+            else:
+                self._append_and_learn(learner, X, y, targets)
+
+    def _append_and_learn(self, learner, X, y, targets):
+        n, U, followed = self.n_samples_fit_, self.components_, self._followed
+        before = vars(learner).copy()
+        try:
             learner.partial_fit(X, y)
             self._engine.append(X, targets)
-            try:
-                self._replace_metric(learner)
-            except BaseException:
-                self._engine.remove(np.arange(n, self.n_samples_fit_))
-                raise
+            self._replace_metric(learner)
+        except BaseException:
+            # The index takes the new metric last of all, and at once.
+            if np.array_equal(self.components_, U):
+                self._engine.cut(n)
+                give_back(learner, before)
+                self._followed = followed
+            raise
 
     def _in_batches(self, answer, X, jobs=None, width=0):
         """``answer(rows)`` for batches of dense query rows, in order, on threads.
+
+        The index stays as it is while a batch is answered.
 
         `jobs` overrides `n_jobs`. `width` is how many numbers a query needs at work
         beside its tile.
         """
         jobs = jobs or self._thread_count(X)
         batches = self._batches(X, width, jobs=jobs)
+
+        def answer_batch(batch):
+            with self._engine.reading():
+                return answer(self._as_held(X[batch]))
+
         if len(batches) == 1:
-            return [answer(self._as_held(X[batches[0]]))]
+            return [answer_batch(batches[0])]
         with one_blas_thread():
-            return run(lambda batch: answer(self._as_held(X[batch])), batches, jobs)
+            return run(answer_batch, batches, jobs)
 
     def _batches(self, X, width, jobs=1, threads=1):
         """Slices of queries whose work fits scikit-learn's memory.

@@ -153,8 +153,9 @@ class RadiusNeighborsQueries:
         radius = self.radius if radius is None else radius
         radius = as_length("radius", radius)
         queries = self._engine.X if X is None else self._points(X)
-        engine = self._engine
-        parts = self._in_batches(lambda q: engine.radius_neighbors(q, radius), queries)
+        parts = self._in_batches(
+            lambda rows: self._engine.radius_neighbors(rows, radius), queries
+        )
         found = [pair for part in parts for pair in zip(*part, strict=True)]
         if X is None:
             found = [_others(*pair, i) for i, pair in enumerate(found)]

@@ -95,11 +95,12 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             The estimator with the new points.
         """
         self._check_fitted()
-        indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
         X, columns = self._more_labelled(X, y)
         targets = self._known_targets(columns)
-        check_one_row_each(X, indices)
-        self._engine.update_x(self._in_type(X), indices, targets)
+        with self._engine.changing():
+            indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
+            check_one_row_each(X, indices)
+            self._engine.update_x(self._in_type(X), indices, targets)
         return self
 
     def __sklearn_tags__(self):

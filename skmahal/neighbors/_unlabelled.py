@@ -66,10 +66,11 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
             The index with the new points.
         """
         self._check_fitted()
-        indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
         X = self._in_type(self._points(X))
-        check_one_row_each(X, indices)
-        self._engine.update_x(X, indices)
+        with self._engine.changing():
+            indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
+            check_one_row_each(X, indices)
+            self._engine.update_x(X, indices)
         return self
 
     def _fit_points(self, X, y):

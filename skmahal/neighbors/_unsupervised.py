@@ -3,6 +3,7 @@
 from numbers import Real
 
 import numpy as np
+from scipy import sparse
 
 from skmahal._compat import Interval
 from skmahal._core import bounds
@@ -196,7 +197,8 @@ class SketchedMahalanobisNeighbors(
             1 - `delta`.
         """
         self._check_fitted()
-        return self._pair_distances(i, j)
+        with self._engine.reading():
+            return self._pair_distances(i, j)
 
     def sample(self, X, n_samples=1, power=1, random_state=None):
         """Draw points with probability exactly proportional to their distance.
@@ -223,10 +225,11 @@ class SketchedMahalanobisNeighbors(
         self._check_fitted()
         n_samples = as_count("n_samples", n_samples)
         rng = np.random.default_rng(seed_from(random_state))
-        engine = self._engine
+        X = self._points(X)
         parts = self._in_batches(
-            lambda rows: engine.sample_exact(rows, n_samples, power, rng),
-            self._points(X),
+            lambda rows: self._engine.sample_exact(rows, n_samples, power, rng),
+            # In one batch, so that draws do not depend on how queries are laid out.
+            X if sparse.issparse(X) else np.ascontiguousarray(X),
             jobs=1,
         )
         return np.concatenate(parts)
@@ -251,12 +254,13 @@ class SketchedMahalanobisNeighbors(
             The sums.
         """
         self._check_fitted()
-        engine, n = self._engine, self.n_samples_fit_
+        n = self.n_samples_fit_
         start = as_count("start", start, least=0, most=n)
         if stop is not None:
             stop = as_count("stop", stop, least=start, most=n)
         parts = self._in_batches(
-            lambda rows: engine.sub_sum(rows, start, stop, power), self._points(X)
+            lambda rows: self._engine.sub_sum(rows, start, stop, power),
+            self._points(X),
         )
         return np.concatenate(parts)
 
@@ -403,12 +407,11 @@ class SketchedMahalanobisNeighbors(
 
     def _errors(self, X):
         """Relative errors of the distances of every query, averaged over points."""
-        engine = self._engine
 
         def errors(rows):
-            with engine.reading():
-                pairs = zip(self._distances(rows), engine.exact_all(rows), strict=True)
-                return [relative_errors(*pair).mean() for pair in pairs]
+            exact = self._engine.exact_all(rows)
+            pairs = zip(self._distances(rows), exact, strict=True)
+            return [relative_errors(*pair).mean() for pair in pairs]
 
         # Estimates and exact distances to all points are held side by side.
         return self._in_batches(errors, X, width=2 * self.n_samples_fit_)

@@ -61,6 +61,8 @@ def of_updates(X, **y):
         ),
         Form("update_metric", {"low_rank": low_rank()}, ("low_rank",)),
         Form("refresh_sketches", {}),
+        Form("guarantee", {}),
+        Form("check", {}),
     ]
 
 

@@ -347,6 +347,7 @@ BEFORE_FIT = {
     "remove_points": call("remove_points", [0]),
     "update_metric": call("update_metric", U),
     "refresh_sketches": call("refresh_sketches"),
+    "check": call("check"),
     "audit": call("audit"),
     "guarantee": call("guarantee"),
 }

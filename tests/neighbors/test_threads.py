@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from skmahal import SketchedMahalanobisClassifier, SketchedMahalanobisNeighbors
+from skmahal._core.state import State
 
 D, K_ROWS, N = 30, 20, 300
 PARAMS = {
@@ -24,17 +25,37 @@ def points(n, seed):
 
 
 class Versions:
-    """What was true, one entry a version; the last may not be true yet."""
+    """What was true, by version; the last may not be true yet.
 
-    def __init__(self, U, X):
-        self.all = [(U, X)]
+    A reader takes the versions it has seen to be the earliest that explain its answers,
+    none before the one it had seen last.
+    """
 
-    def announce(self, U, X):
-        self.all.append((U, X))
+    def __init__(self, truth, readers):
+        self._truths, self._last = {0: truth}, 0
+        self._seen = [0] * readers
 
-    def holds(self, first, last, right):
-        """Whether some version between the two has the right answer."""
-        return any(right(*self.all[at]) for at in range(first, last + 1))
+    @property
+    def now(self):
+        """The last that is surely true."""
+        return max(0, self._last - 1)
+
+    def announce(self, truth):
+        self._truths[self._last + 1] = truth
+        self._last += 1
+        for old in [at for at in self._truths if at < min(self._seen)]:
+            del self._truths[old]
+
+    def explain(self, reader, first, right):
+        """Whether some version since `first`, and not before the last seen, is right.
+
+        `first` is at least what the reader had seen when it asked.
+        """
+        for at in range(max(first, self._seen[reader]), self._last + 1):
+            if right(*self._truths[at]):
+                self._seen[reader] = at
+                return True
+        return False
 
 
 def writer_steps(U, X, rng):
@@ -57,34 +78,32 @@ def writer_steps(U, X, rng):
         yield "refresh_sketches", {}, (U, X)
 
 
-def share(index, versions, ask, readers, seconds):
+def share(index, truth, asks, seconds, steps):
     """Readers that ask, and a writer, until time is up; wrong answers and counts."""
-    wrong, asked, stop = [], [0], threading.Event()
-    failures = []
+    versions = Versions(truth, len(asks))
+    wrong, asked, failures, stop = [], [0] * len(asks), [], threading.Event()
 
-    def reader(seed):
-        rng = np.random.default_rng(seed)
+    def reader(me):
+        rng = np.random.default_rng(me)
         try:
             while not stop.is_set():
-                first = len(versions.all) - 2
-                right = ask(index, rng)
-                last = len(versions.all) - 1
-                if not versions.holds(max(first, 0), last, right):
-                    wrong.append((first, last))
-                asked[0] += 1
+                first = versions.now
+                right = asks[me](index, rng)
+                if not versions.explain(me, first, right):
+                    wrong.append((me, first))
+                asked[me] += 1
         except BaseException as error:
             failures.append(error)
 
-    threads = [threading.Thread(target=reader, args=(s,)) for s in range(readers)]
+    threads = [threading.Thread(target=reader, args=(me,)) for me in range(len(asks))]
     for thread in threads:
         thread.start()
     done, end = 0, time.monotonic() + seconds
-    steps = writer_steps(*versions.all[0], np.random.default_rng(1))
     for method, arguments, truth in steps:
-        versions.announce(*truth)
+        versions.announce(truth)
         getattr(index, method)(**arguments)
         done += 1
-        if time.monotonic() > end:
+        if time.monotonic() > end or failures:
             break
     stop.set()
     for thread in threads:
@@ -92,7 +111,7 @@ def share(index, versions, ask, readers, seconds):
         assert not thread.is_alive()
     if failures:
         raise failures[0]
-    return wrong, asked[0], done
+    return wrong, asked, done
 
 
 def ask_neighbours(index, rng):
@@ -120,9 +139,10 @@ def ask_sums(index, rng):
     return right
 
 
-def ask_exact_distances(index, rng):
+def ask_distances(index, rng):
     q = points(1, rng.integers(10**6))
-    distances = index._engine.exact_all(q)[0]
+    sketched = index.engine_ == "sketched"
+    distances = (index._engine.exact_all if sketched else index.distances)(q)[0]
 
     def right(U, X):
         truth = np.linalg.norm((X - q) @ U.T, axis=1)
@@ -131,22 +151,134 @@ def ask_exact_distances(index, rng):
     return right
 
 
-ASK = {
-    "kneighbors": ask_neighbours,
-    "sums": ask_sums,
-    "distances": ask_exact_distances,
+ASKS = [ask_neighbours, ask_distances, ask_neighbours, ask_sums] * 2
+
+
+def assert_answers_are_of_versions(engine, seconds, count):
+    U, X = np.random.default_rng(0).normal(size=(K_ROWS, D)), points(N, 0)
+    index = SketchedMahalanobisNeighbors(metric_learner=U, **PARAMS[engine]).fit(X)
+    steps = writer_steps(U, X, np.random.default_rng(1))
+    wrong, asked, done = share(index, (U, X), ASKS, seconds, steps)
+    assert not wrong
+    assert min(asked) > 1
+    assert done > 10
+    index.check()
+    count("queries checked", sum(asked))
+    count("changes beside them", done)
+
+
+@pytest.mark.parametrize("engine", PARAMS)
+def test_every_answer_is_that_of_some_version(engine, count):
+    assert_answers_are_of_versions(engine, SECONDS, count)
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize(("engine", "seconds"), [("exact", 30), ("sketched", 60)])
+def test_every_answer_is_that_of_some_version_for_long(engine, seconds, count):
+    assert_answers_are_of_versions(engine, seconds, count)
+
+
+# All points but one are at the query: a draw can only be the other.
+
+
+def steps_around_one_other(rng, k):
+    """Changes that leave one point apart from the others, and where it is then."""
+    n, other = 300, 150
+    while True:
+        W, V = 0.1 * rng.normal(size=(k, 1)), rng.normal(size=(D, 1))
+        yield "update_metric", {"low_rank": (W, V)}, (n, other)
+        gone = rng.choice(np.delete(np.arange(n), other), size=20, replace=False)
+        n, other = n - 20, other - int((gone < other).sum())
+        yield "remove_points", {"indices": gone}, (n, other)
+        more = rng.integers(10, 31)
+        n += more
+        yield "partial_fit", {"X": np.zeros((more, D))}, (n, other)
+        if other < 60:
+            i = n - 100
+            X = np.zeros((2, D))
+            X[1] = 1
+            yield "update_points", {"indices": [other, i], "X": X}, (n, i)
+            other = i
+
+
+def ask_a_draw(index, rng):
+    (drawn,) = index.sample(np.zeros((1, D)), 3, random_state=int(rng.integers(2**31)))
+
+    def right(n, other):
+        return (drawn == other).all()
+
+    return right
+
+
+def assert_draws_are_of_versions(engine, seconds, count):
+    X = np.zeros((300, D))
+    X[150] = 1
+    U = np.eye(D)[:K_ROWS] if engine == "exact" else np.eye(D)
+    index = SketchedMahalanobisNeighbors(metric_learner=U, **PARAMS[engine]).fit(X)
+    steps = steps_around_one_other(np.random.default_rng(1), len(U))
+    wrong, asked, done = share(index, (300, 150), [ask_a_draw] * 8, seconds, steps)
+    assert not wrong
+    assert min(asked) > 1
+    assert done > 10
+    count("draws checked", 3 * sum(asked))
+
+
+@pytest.mark.parametrize("engine", PARAMS)
+def test_every_draw_is_that_of_some_version(engine, count):
+    assert_draws_are_of_versions(engine, SECONDS / 2, count)
+
+
+@pytest.mark.stress
+def test_every_draw_is_that_of_some_version_for_long(count):
+    assert_draws_are_of_versions("sketched", 30, count)
+
+
+LONG_CHANGES = {
+    "refresh_sketches": lambda index: index.refresh_sketches(),
+    "a new metric": lambda index: index.update_metric(2 * normal_metric(K_ROWS, 5)),
+    "a metric of fewer rows": lambda index: index.update_metric(normal_metric(12, 6)),
+    "a metric for the other engine": lambda i: i.update_metric(normal_metric(2, 7)),
+    "points for which sketches are too small": lambda i: i.partial_fit(points(N, 9)),
 }
 
 
-@pytest.mark.parametrize("ask", ASK)
-@pytest.mark.parametrize("engine", PARAMS)
-def test_every_answer_is_that_of_some_version(engine, ask):
-    U, X = np.random.default_rng(0).normal(size=(K_ROWS, D)), points(N, 0)
-    index = SketchedMahalanobisNeighbors(metric_learner=U, **PARAMS[engine]).fit(X)
-    wrong, asked, done = share(index, Versions(U, X), ASK[ask], 3, SECONDS)
-    assert not wrong
-    assert min(asked, done) > 10
-    index._engine.check()
+def normal_metric(k, seed):
+    return np.random.default_rng(seed).normal(size=(k, D))
+
+
+@pytest.mark.parametrize("name", LONG_CHANGES)
+def test_readers_do_not_wait_for_what_is_prepared(name, monkeypatch):
+    """The writer waits, before it has built anything, until a reader has answers."""
+    promise = PARAMS["sketched"]
+    if "points" in name:
+        promise = {"eps": 0.9, "delta": 0.1, "L": 1, "lead": 0, "random_state": 0}
+    index = SketchedMahalanobisNeighbors(
+        3, metric_learner=normal_metric(K_ROWS, 0), n_jobs=1, **promise
+    ).fit(points(N, 0))
+    assert index.engine_ == "sketched"
+    q = points(2, 1)
+    index.sample(q)
+    prepare, preparing, answered = State.prepare, threading.Event(), threading.Event()
+    waited = []
+
+    def wait_for_a_reader(state, images, jobs=1):
+        if threading.current_thread() is writer:
+            preparing.set()
+            waited.append(answered.wait(30))
+        prepare(state, images, jobs)
+
+    monkeypatch.setattr(State, "prepare", wait_for_a_reader)
+    writer = threading.Thread(target=LONG_CHANGES[name], args=(index,))
+    writer.start()
+    assert preparing.wait(30)
+    for ask in (index.kneighbors, index.distances, index.sample):
+        ask(q)
+    answered.set()
+    writer.join(60)
+    assert not writer.is_alive()
+    assert waited
+    assert all(waited)
+    index.check()
 
 
 def test_labels_are_those_of_the_neighbours_that_were_found():

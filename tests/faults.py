@@ -1,0 +1,81 @@
+"""Faults at every step of a call: before every line, before and after every C call.
+
+Every allocation and every call of BLAS that the package makes lies on a line of it, and
+most of them are calls of functions in C, so that these points are more than are asked
+for. Left out are the lines of `with` statements, which Python comes to again when it
+leaves the block and where an exception would keep it from doing so (a signal is not
+handled there), and the modules that count who is inside a gate, which thread does what
+and how many threads BLAS has: they allocate nothing that grows with the data. The calls
+of Python's own functions (`len`, `isinstance`) are not points apart from their lines.
+"""
+
+import ast
+import sys
+from functools import cache
+from pathlib import Path
+
+import skmahal
+
+_PACKAGE = str(Path(skmahal.__file__).parent)
+_BOOKKEEPING = {"gate.py", "workers.py", "_threads.py"}
+
+
+class Steps:
+    """The steps of the package in this thread; raises at number `at`, if given.
+
+    `count` is how many there were, `where` the one that was not made.
+    """
+
+    def __init__(self, at=None, error=MemoryError):
+        self._at, self._error = at, error
+        self.count, self.where = 0, None
+
+    def __enter__(self):
+        sys.setprofile(self._on_call)
+        sys.settrace(self._on_line)
+        return self
+
+    def __exit__(self, *_):
+        sys.settrace(None)
+        sys.setprofile(None)
+
+    def _on_line(self, frame, event, _):
+        if not _is_watched(frame.f_code.co_filename):
+            return None
+        if event == "line" and frame.f_lineno not in _with_lines(
+            frame.f_code.co_filename
+        ):
+            self._step(frame, "line")
+        return self._on_line
+
+    def _on_call(self, frame, event, function):
+        if not event.startswith("c_") or not _is_watched(frame.f_code.co_filename):
+            return
+        name = getattr(function, "__name__", type(function).__name__)
+        small = getattr(function, "__module__", None) == "builtins"
+        if not small and name not in ("__enter__", "__exit__"):
+            self._step(frame, f"{event} {name}")
+
+    def _step(self, frame, what):
+        at, self.count = self.count, self.count + 1
+        if at == self._at:
+            self.__exit__()
+            file = Path(frame.f_code.co_filename).name
+            self.where = f"{file}:{frame.f_lineno} ({what})"
+            raise self._error("injected")
+
+
+@cache
+def _is_watched(filename):
+    return filename.startswith(_PACKAGE) and Path(filename).name not in _BOOKKEEPING
+
+
+@cache
+def _with_lines(filename):
+    tree = ast.parse(Path(filename).read_text())
+    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
+    return {
+        line
+        for block in blocks
+        for line in range(block.lineno, block.items[-1].context_expr.end_lineno + 1)
+    }
