@@ -171,7 +171,10 @@ class MahalanobisSketch(
         """
         check_is_fitted(self)
         X = validated(self, X, reset=False, **_POINTS)
-        return safe_sparse_dot(X, self._components.T, dense_output=True)
+        # Products of two sparse matrices are of one type.
+        dtype = np.result_type(X.dtype, self._components.dtype)
+        both = (part.astype(dtype, copy=False) for part in (X, self._components.T))
+        return safe_sparse_dot(*both, dense_output=True)
 
     @property
     def components_(self):

@@ -168,6 +168,19 @@ def test_sparse_points_give_what_dense_ones_give(sketch, dtype, U, as_sparse):
     assert_allclose(other, dense, atol=1e-5 if dtype == np.float32 else 1e-12)
 
 
+@any_sketch
+@pytest.mark.parametrize("fitted", [np.float32, np.float64])
+@pytest.mark.parametrize("asked", [np.float32, np.float64])
+def test_sparse_points_of_another_type_than_in_fit_are_sketched(sketch, fitted, asked):
+    X = sparse.random(25, 30, density=0.2, random_state=0, format="csr")
+    transformer = MahalanobisSketch(4, sketch=sketch, random_state=0)
+    transformer.fit(X.astype(fitted))
+    dense = transformer.transform(X.toarray().astype(asked))
+    other = transformer.transform(X.astype(asked))
+    assert other.dtype == dense.dtype == np.result_type(fitted, asked)
+    assert_allclose(other, dense, atol=1e-6)
+
+
 def test_countsketch_of_sparse_points_stays_sparse_inside():
     """A dense map would have 20 million entries."""
     X = sparse.random(10, 200_000, density=1e-4, format="csr", random_state=0)

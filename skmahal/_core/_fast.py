@@ -506,12 +506,23 @@ def add_to_columns(chunks, weights, steps):
 
 
 @njit(cache=True, nogil=True)
-def weighted_sums(words, multipliers, sums):
-    """``Σ words[i, j] multipliers[j]`` modulo 2^64."""
-    for i in range(len(words)):
+def weighted_sums(bits, multipliers, sums):
+    """``Σ w_j multipliers[j]`` modulo 2^64 over the 32-bit words of every row.
+
+    `bits` are those of floats; -0.0 counts as 0.0.
+    """
+    low, half = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for i in range(len(bits)):
         total = np.uint64(0)
-        for j in range(len(multipliers)):
-            total += np.uint64(words[i, j]) * multipliers[j]
+        for j in range(np.uint64(bits.shape[1])):
+            word = np.uint64(bits[i, j])
+            if bits.itemsize == 4:
+                word = word if word != 1 << 31 else np.uint64(0)
+                total += word * multipliers[j]
+            else:
+                word = word if word != 1 << 63 else np.uint64(0)
+                total += (word & low) * multipliers[np.uint64(2) * j]
+                total += (word >> half) * multipliers[np.uint64(2) * j + np.uint64(1)]
         sums[i] = total
 
 

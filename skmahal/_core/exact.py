@@ -100,7 +100,7 @@ class ExactMaintenance:
             self._restore(state)
 
     def __copy__(self):
-        """Another engine over the same points and metric, as :meth:`exact` gives."""
+        """Another engine over the same points and metric, which it shares."""
         engine = type(self).__new__(type(self))
         engine.__dict__.update(self.__dict__)
         return engine

@@ -37,11 +37,12 @@ def query_bytes(queries, multipliers):
     ``Σ k_j w_j`` modulo 2^64 over the 32-bit words of a row. For two rows that differ
     it is the same with probability 2^-33 at the most.
     """
-    words = np.ascontiguousarray(queries + 0.0).view(np.uint32)
     if compiled.fast() is not None:
-        sums = np.empty(len(words), dtype=np.uint64)
-        compiled.fast().weighted_sums(words, multipliers, sums)
+        rows, sums = np.ascontiguousarray(queries), np.empty(len(queries), np.uint64)
+        bits = compiled.read_only(rows).view(f"u{rows.itemsize}")
+        compiled.fast().weighted_sums(bits, multipliers, sums)
     else:
+        words = np.ascontiguousarray(queries + 0.0).view(np.uint32)
         sums = (words * multipliers).sum(axis=1, dtype=np.uint64)
     return [b"query" + number for number in _byte_strings(sums)]
 

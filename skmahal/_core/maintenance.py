@@ -1,6 +1,7 @@
 """The paper's data structure, corrected: sketches that follow metric and points."""
 
 from copy import copy
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -312,7 +313,7 @@ class MetricMaintenance(ExactMaintenance):
         found = Found(len(Q), K)
         R, _ = self._certificate(K)
         bank = self.bank if R == 1 and candidates is None else 1
-        picks, u = self._picks(Q, R, bank), self._transformed(Q, jobs)
+        picks, u = self._picks(Q, R, bank, jobs), self._transformed(Q, jobs)
         most = front.most_open(self.n, self.k, few=len(Q) <= _FEW)
 
         def find(here):
@@ -472,9 +473,14 @@ class MetricMaintenance(ExactMaintenance):
         fronts = [new[id(image)] for image in self._fronts]
         return self._front, new[id(self._lead)], fronts, sketches
 
-    def _picks(self, Q, R, bank=1):
+    def _picks(self, Q, R, bank=1, jobs=1):
         """Which R sketches serve each query; or which bank of them, for R = 1."""
-        messages = keyed.query_bytes(Q, self._multipliers)
+        parts = run(
+            lambda part: keyed.query_bytes(Q[part], self._multipliers),
+            slices(len(Q), -(-len(Q) // jobs)),
+            jobs,
+        )
+        messages = parts[0] if len(parts) == 1 else [*chain.from_iterable(parts)]
         return keyed.choose(self._key, messages, self.L // bank, R)
 
     def _groups(self, picks, jobs, whole):
