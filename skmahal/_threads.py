@@ -1,12 +1,13 @@
 """How many threads a call takes, and one BLAS thread for each of them."""
 
-from contextlib import contextmanager
 from functools import lru_cache
 from numbers import Integral
 from threading import Lock
 
 from joblib import cpu_count, effective_n_jobs
 from threadpoolctl import ThreadpoolController
+
+from skmahal._core.gate import Visit
 
 
 @lru_cache(maxsize=1)
@@ -49,22 +50,37 @@ class _Pin:
 
     def __init__(self):
         self._lock = Lock()
-        self._inside = 0
+        self._inside = set()
         self._limit = None
 
-    @contextmanager
     def __call__(self):
+        return _Pinned(self)
+
+    def add(self, visit):
         with self._lock:
-            if not self._inside:
+            if self._limit is None:
                 self._limit = _blas().limit(limits=1)
-            self._inside += 1
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._inside -= 1
-                if not self._inside:
-                    self._limit.restore_original_limits()
+            self._inside.add(visit)
+
+    def discard(self, visit):
+        with self._lock:
+            self._inside.discard(visit)
+            # Who was interrupted on the way out is gone all the same.
+            self._inside -= {visit for visit in self._inside if not visit.lasts()}
+            if not self._inside and self._limit is not None:
+                self._limit.restore_original_limits()
+                self._limit = None
+
+
+class _Pinned(Visit):
+    def __init__(self, pin):
+        self._pin = pin
+
+    def come(self):
+        self._pin.add(self)
+
+    def leave(self):
+        self._pin.discard(self)
 
 
 one_blas_thread = _Pin()

@@ -4,9 +4,9 @@ Every allocation and every call of BLAS that the package makes lies on a line of
 most of them are calls of functions in C, so that these points are more than are asked
 for. Left out are the lines of `with` statements, which Python comes to again when it
 leaves the block and where an exception would keep it from doing so (a signal is not
-handled there), and the modules that count who is inside a gate, which thread does what
-and how many threads BLAS has: they allocate nothing that grows with the data. The calls
-of Python's own functions (`len`, `isinstance`) are not points apart from their lines.
+handled there), and the module that shares work among threads, which allocates nothing
+that grows with the data. The calls of Python's own functions (`len`, `isinstance`) are
+not points apart from their lines.
 """
 
 import ast
@@ -17,7 +17,7 @@ from pathlib import Path
 import skmahal
 
 _PACKAGE = str(Path(skmahal.__file__).parent)
-_BOOKKEEPING = {"gate.py", "workers.py", "_threads.py"}
+_BOOKKEEPING = {"workers.py"}
 
 
 class Steps:

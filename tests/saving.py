@@ -62,6 +62,9 @@ def used(estimator, X, y=None):
     estimator.partial_fit(more[0], *known[0])
     estimator.update_points([3, 8], more[1], *known[1])
     estimator.remove_points([0, 5])
+    # Twice the points, after some were removed: the origin is chosen again.
+    estimator.partial_fit(X, *(() if y is None else (y,)))
+    estimator.remove_points(np.arange(X.shape[0]))
     estimator.update_metric(low_rank=(0.1 * normal(k), normal(D, seed=4)))
     return estimator
 

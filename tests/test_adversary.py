@@ -14,7 +14,7 @@ from scipy import stats
 from scipy.spatial.distance import cdist
 
 from skmahal import MetricMaintenance, SketchedMahalanobisNeighbors
-from skmahal._core import bounds, plan
+from skmahal._core import bounds, keyed, plan
 from tests.adversary import (
     ATTACKS,
     OneSketch,
@@ -250,3 +250,52 @@ def test_no_longer_attack_moves_a_larger_index(attack):
     assert plan.pays(m, R, 0, k), "the answers must be estimates"
     index = estimator(points, m=m, L=L, R=R)
     hold_under(attack, index, outvoted(L, R), points, count=5 * COUNT)
+
+
+@pytest.fixture(scope="module")
+def many_places():
+    """A safe index of points that an attacker moves, as it was when fitted."""
+    L, rng = safe_number(K, M), np.random.default_rng(0)
+    R = bounds.adaptive_votes(L, plan.BETA, DELTA / 2)
+    return estimator(unit(rng.normal(size=(300, K))), m=M, L=L, R=R), outvoted(L, R)
+
+
+def lengths_by_moving_points(index, vectors):
+    """Lengths of vectors: points are moved there, and one query is asked every time."""
+    places, found = np.arange(index.n_samples_fit_), []
+    for start in range(0, len(vectors), len(places)):
+        batch = vectors[start : start + len(places)]
+        index.update_points(places[: len(batch)], batch)
+        found.append(index.distances(np.zeros((1, K)))[0, : len(batch)])
+    return np.concatenate(found)
+
+
+def moved_by_one_query(index):
+    """Reports of the extremes that answers to one query, about moved points, tell."""
+    rng = np.random.default_rng(1)
+    vectors = unit(rng.normal(size=(12_000, K)))
+    squares = lengths_by_moving_points(index, vectors) ** 2
+    extremes = np.linalg.eigh(vectors.T @ (vectors * (squares - 1)[:, None]))[1]
+    scales = np.linspace(0.5, 2, 25)
+    # One place at a time, so that every report is of another version.
+    return np.stack(
+        [
+            [lengths_by_moving_points(index, scale * v[None])[0] for scale in scales]
+            for v in extremes[:, [0, -1]].T
+        ]
+        / scales
+    )
+
+
+def test_points_moved_by_the_answers_to_one_query_find_nothing_out(many_places):
+    index, p = many_places
+    reported = moved_by_one_query(index)
+    assert not is_moved(reported)
+    for copies in reported:
+        assert np.sum(np.abs(copies - 1) > EPS) <= most_failures(len(copies), p)
+
+
+def test_sketches_that_stayed_with_a_query_would_be_found_out(many_places, monkeypatch):
+    plain = keyed.query_bytes
+    monkeypatch.setattr(keyed, "query_bytes", lambda Q, m, _: plain(Q, m, 0))
+    assert is_moved(moved_by_one_query(many_places[0]))

@@ -1,5 +1,7 @@
 """Exact distances under a metric that changes: the engine where sketches do not pay."""
 
+from copy import deepcopy
+
 import numpy as np
 from scipy import sparse
 
@@ -100,18 +102,22 @@ class ExactMaintenance:
             self._restore(state)
 
     def __copy__(self):
-        """Another engine over the same points and metric, which it shares."""
+        """A copy of all of it: what two engines shared, only one would follow."""
+        return deepcopy(self)
+
+    def _twin(self):
+        """An engine with the same attributes, for who draws other sketches."""
         engine = type(self).__new__(type(self))
         engine.__dict__.update(self.__dict__)
         return engine
 
     @reads
     def saved(self):
-        """The engine as plain values and arrays, which are not copied. O(1).
+        """The engine as plain values and arrays, which a change may write to.
 
-        A change of the engine may write to them.
+        O(1), and O(n) a column of arrays that lag behind the metric, which are copied.
         """
-        return self._state.saved()
+        return self._state.saved(self._images)
 
     @classmethod
     def restored(cls, saved):
@@ -174,6 +180,15 @@ class ExactMaintenance:
     def writing(self):
         """Context in which nobody else is at the index. O(1)."""
         return self._state.gate.writing()
+
+    @property
+    def is_reading(self):
+        """Whether this thread is inside :meth:`reading`."""
+        return self._state.gate.is_reading
+
+    def lent(self):
+        """The same for a thread that works for one inside it. O(1)."""
+        return self._state.gate.lent()
 
     @property
     def version(self):
@@ -474,6 +489,11 @@ class ExactMaintenance:
         many = self.k >= _LONG and compiled.fast() is not None
         many = many and self._state.holds_rows
         return 1 + self.n * self.k // _NUMBERS_A_THREAD if many else 1
+
+    @property
+    def _images(self):
+        """What is derived from the points by this engine, in the order of a file."""
+        return [self._state.rows]
 
     @property
     def _width(self):

@@ -1,8 +1,12 @@
 """Who may look at an index, and who may change it, when threads share it."""
 
+import sys
 import threading
-from contextlib import contextmanager
+from collections import deque
 from functools import wraps
+
+# Seconds after which who waits looks whether those it waits for are still there.
+_PATIENCE = 0.05
 
 
 class Gate:
@@ -12,6 +16,9 @@ class Gate:
     changes out, and then made inside :meth:`writing`, which keeps everybody out. A
     writer that waits goes before readers that come after it. A thread that is inside
     may come in again, but a reader may not become a writer.
+
+    An interruption may come at any moment, also to who is about to leave. So a visit
+    knows the frame whose `with` it is for, and is over when that no longer runs.
 
     Examples
     --------
@@ -24,12 +31,10 @@ class Gate:
     """
 
     def __init__(self):
-        self._condition = threading.Condition()
-        self._changes = threading.RLock()
-        self._readers = 0
-        self._writer = None
-        self._waiting = 0
-        self._inside = threading.local()
+        self._lock = threading.Lock()
+        self._asleep = deque()
+        self._readers, self._writers = set(), set()
+        self._waiting, self._changers = set(), set()
 
     def __reduce__(self):
         return Gate, ()
@@ -38,68 +43,149 @@ class Gate:
         """Context in which nothing changes."""
         return _Reading(self)
 
-    @contextmanager
+    def lent(self):
+        """Context of a thread that works for one inside :meth:`reading`, which waits.
+
+        It comes in also where a writer waits, who waits for that one.
+        """
+        return _Lent(self)
+
     def changing(self):
         """One thread at a time; readers come and go meanwhile."""
-        if getattr(self._inside, "depth", 0):
-            raise RuntimeError("A query cannot change the index that it reads.")
-        with self._changes:
-            yield
+        return _Changing(self)
 
-    @contextmanager
     def writing(self):
         """Nobody else is inside. Comes within :meth:`changing`, or alone."""
-        me = threading.get_ident()
-        if self._writer == me:
-            yield
-            return
-        with self.changing():
-            with self._condition:
-                self._waiting += 1
-                try:
-                    while self._readers:
-                        self._condition.wait()
-                    self._writer = me
-                finally:
-                    self._waiting -= 1
-                    self._condition.notify_all()
-            try:
-                yield
-            finally:
-                with self._condition:
-                    self._writer = None
-                    self._condition.notify_all()
+        return _Writing(self)
+
+    @property
+    def is_reading(self):
+        """Whether this thread is inside :meth:`reading`."""
+        return _is_among(self._readers)
+
+    def forget_the_gone(self):
+        """End the visits of who was interrupted on the way out."""
+        with self._lock:
+            for visits in self._all:
+                visits -= {visit for visit in visits if not visit.lasts()}
+
+    @property
+    def is_empty(self):
+        return not any(self._all)
+
+    @property
+    def _all(self):
+        return self._readers, self._writers, self._waiting, self._changers
+
+    def _admit(self, visit, visits, free):
+        """Put a visit among others once ``free()`` says so."""
+        while True:
+            with self._lock:
+                if free():
+                    visits.add(visit)
+                    return
+                bell = threading.Lock()
+                bell.acquire()
+                self._asleep.append(bell)
+            if not bell.acquire(timeout=_PATIENCE):
+                self.forget_the_gone()
+
+    def _leave(self, visit):
+        with self._lock:
+            for visits in self._all:
+                visits.discard(visit)
+            while self._asleep:
+                self._asleep.popleft().release()
 
 
-class _Reading:
-    """The context of readers; every query comes by, so that it is no generator."""
+class Visit:
+    """A context that lasts for as long as the frame runs that has it in a `with`."""
 
+    def __enter__(self):
+        self.begin(sys._getframe(1))
+
+    def begin(self, frame):
+        self.thread, self.frame = threading.get_ident(), frame
+        self.come()
+
+    def __exit__(self, *_):
+        self.leave()
+
+    def lasts(self):
+        """Whether the frame still runs."""
+        try:
+            # Python refuses to clear a frame that does, and another is of no use.
+            self.frame.clear()
+        except RuntimeError:
+            return True
+        return False
+
+
+class _AtGate(Visit):
     def __init__(self, gate):
         self._gate = gate
 
-    def __enter__(self):
-        gate, inside = self._gate, self._gate._inside
-        depth = getattr(inside, "depth", 0)
-        if depth:
-            inside.depth = depth + 1
-        elif gate._writer != threading.get_ident():
-            with gate._condition:
-                while gate._writer is not None or gate._waiting:
-                    gate._condition.wait()
-                gate._readers += 1
-                inside.depth = 1
+    def leave(self):
+        self._gate._leave(self)
 
-    def __exit__(self, *_):
-        gate, inside = self._gate, self._gate._inside
-        depth = getattr(inside, "depth", 0)
-        if depth > 1:
-            inside.depth = depth - 1
-        elif depth:
-            with gate._condition:
-                inside.depth = 0
-                gate._readers -= 1
-                if not gate._readers:
-                    gate._condition.notify_all()
+
+class _Reading(_AtGate):
+    def come(self):
+        self._gate._admit(self, self._gate._readers, self._free)
+
+    def _free(self):
+        gate = self._gate
+        if not gate._writers and not gate._waiting:
+            return True
+        return _is_among(gate._readers) or _is_among(gate._writers)
+
+
+class _Lent(_AtGate):
+    def come(self):
+        self._gate._admit(self, self._gate._readers, lambda: True)
+
+
+class _Changing(_AtGate):
+    def come(self):
+        gate = self._gate
+        if _is_among(gate._readers) and not _is_among(gate._writers):
+            raise RuntimeError("A query cannot change the index that it reads.")
+        gate._admit(self, gate._changers, self._free)
+
+    def _free(self):
+        return all(visit.thread == self.thread for visit in self._gate._changers)
+
+
+class _Writing(_AtGate):
+    def come(self):
+        gate = self._gate
+        self._change = None
+        if _is_among(gate._writers):
+            gate._admit(self, gate._writers, lambda: True)
+            return
+        self._change = _Changing(gate)
+        self._change.begin(self.frame)
+        try:
+            gate._admit(self, gate._waiting, lambda: True)
+            gate._admit(self, gate._writers, self._free)
+        except BaseException:
+            self.leave()
+            raise
+        gate._waiting.discard(self)
+
+    def _free(self):
+        return not self._gate._readers and not self._gate._writers
+
+    def leave(self):
+        self._gate._leave(self)
+        if self._change is not None:
+            self._change.leave()
+
+
+def _is_among(visits):
+    """Whether this thread is on one of some visits."""
+    me = threading.get_ident()
+    return any(visit.thread == me and visit.lasts() for visit in tuple(visits))
 
 
 def reads(method):

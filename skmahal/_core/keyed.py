@@ -1,7 +1,9 @@
-"""Which sketches serve a query: a keyed hash of the query itself.
+"""Which sketches serve a query: a keyed hash of the query and of the version.
 
 The same query gets the same sketches in any batch, in any order and on every call, so
-asking twice tells nothing new; without the key the choice is fresh randomness.
+asking twice tells nothing new; without the key the choice is fresh randomness. After a
+change of metric or points the choice is another: who moves these by what one query was
+answered would get to know its sketches.
 
 A row is long and a cryptographic hash of all of it slow. So it is first made one number
 by secret multipliers, under which two rows rarely meet (Carter and Wegman), and that
@@ -31,8 +33,8 @@ def multipliers(key, d, dtype):
     return np.frombuffer(stream, dtype="<u8").astype(np.uint64)
 
 
-def query_bytes(queries, multipliers):
-    """One byte string for each row, the same for -0.0 as for 0.0.
+def query_bytes(queries, multipliers, version):
+    """One byte string for each row at a version, the same for -0.0 as for 0.0.
 
     ``Σ k_j w_j`` modulo 2^64 over the 32-bit words of a row. For two rows that differ
     it is the same with probability 2^-33 at the most.
@@ -44,7 +46,8 @@ def query_bytes(queries, multipliers):
     else:
         words = np.ascontiguousarray(queries + 0.0).view(np.uint32)
         sums = (words * multipliers).sum(axis=1, dtype=np.uint64)
-    return [b"query" + number for number in _byte_strings(sums)]
+    start = b"query" + _stamp(version)
+    return [start + number for number in _byte_strings(sums)]
 
 
 def _byte_strings(numbers):
@@ -55,8 +58,12 @@ def _byte_strings(numbers):
 def pair_bytes(i, j, version):
     """One byte string for each unordered pair of points at a version of the truth."""
     pairs = np.stack([np.minimum(i, j), np.maximum(i, j)], axis=1).astype(np.int64)
-    stamp = int(version).to_bytes(_WORD, "little")
-    return [b"pair" + stamp + pair.tobytes() for pair in pairs]
+    start = b"pair" + _stamp(version)
+    return [start + pair.tobytes() for pair in pairs]
+
+
+def _stamp(version):
+    return int(version).to_bytes(_WORD, "little")
 
 
 def choose(key, messages, L, R):

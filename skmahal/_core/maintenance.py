@@ -1,6 +1,5 @@
 """The paper's data structure, corrected: sketches that follow metric and points."""
 
-from copy import copy
 from itertools import chain
 from typing import NamedTuple
 
@@ -192,6 +191,20 @@ class MetricMaintenance(ExactMaintenance):
         }
         return {**super().saved(), "sketches": sketches}
 
+    @property
+    def asked(self):
+        """Parameters as they were given."""
+        return {
+            "eps": self.eps,
+            "delta": self.delta,
+            "m": "auto" if self._plans_m else self.m,
+            "L": self.L,
+            "R": "auto" if self._asked_R is None else self._asked_R,
+            "lead": "auto" if self._asked_lead is None else self._asked_lead,
+            "sketch": self.sketch,
+            "n_neighbors": self._expected_K,
+        }
+
     def _restore(self, saved):
         self._hold(State.restored(saved))
         own = saved["sketches"]
@@ -374,7 +387,7 @@ class MetricMaintenance(ExactMaintenance):
 
     def _enlarge(self):
         """Sketches with rows enough for twice the points."""
-        larger = copy(self)
+        larger = self._twin()
         larger.m = self._auto_m(2 * self.n)
         drawn = larger._drawn_for(self._state.metric, self._seeds)
         if self._state.in_use:
@@ -402,17 +415,18 @@ class MetricMaintenance(ExactMaintenance):
     def _install(self, state, drawn, moved=0.0, **more):
         """Put into use what :meth:`_drawn_for` has drawn for a state, all at once."""
         chosen, lead, fronts, sketches = drawn
-        images = {
-            id(piece.image): piece.image for pieces in sketches for piece in pieces
-        }
-        used = [lead] if len(lead.map) else []
-        images = [*used, *images.values()]
+        images = _images(lead, sketches)
         names = {"_front": chosen, "_lead": lead, "_moved": moved, **more}
         with state.gate.writing():
             # Both are followed until the old ones are out of use.
             state.images = [*state.images, *images]
             self._hold(state, _fronts=fronts, _sketches=sketches, **names)
-            state.images = [state.rows, *images]
+            state.images = self._images
+
+    @property
+    def _images(self):
+        """What is derived from the points by this engine, in the order of a file."""
+        return [self._state.rows, *_images(self._lead, self._sketches)]
 
     def _planned(self, metric, rng):
         """The :class:`~.front.Front` for a sample under `metric`, and P, k × lead."""
@@ -476,7 +490,7 @@ class MetricMaintenance(ExactMaintenance):
     def _picks(self, Q, R, bank=1, jobs=1):
         """Which R sketches serve each query; or which bank of them, for R = 1."""
         parts = run(
-            lambda part: keyed.query_bytes(Q[part], self._multipliers),
+            lambda part: keyed.query_bytes(Q[part], self._multipliers, self.version),
             slices(len(Q), -(-len(Q) // jobs)),
             jobs,
         )
@@ -605,6 +619,12 @@ class MetricMaintenance(ExactMaintenance):
 def _is_auto(value):
     """Whether it is "auto"; arrays, which are compared by element, are not."""
     return isinstance(value, str) and value == "auto"
+
+
+def _images(lead, sketches):
+    """The images of leading directions, where there are any, and of sketches."""
+    pieces = {id(piece.image): piece.image for sketch in sketches for piece in sketch}
+    return [*([lead] if len(lead.map) else []), *pieces.values()]
 
 
 def _cut(maps, head):

@@ -11,6 +11,10 @@ from . import bounds
 BETA = 0.1
 _MULTIPLE = 8
 
+# Neighbour queries with one vote look at parts or banks of sketches, and representative
+# are whole ones. Three votes fail less often than one where few sketches are bad.
+_LEAST_ADAPTIVE = 3
+
 
 def largest_odd(L):
     """An odd number of votes has a middle one.
@@ -106,7 +110,7 @@ def certificate(misses, k, m, L, R, eps, delta, sketch):
     if R is None:
         R = adaptive_votes(misses, k, m, L, eps, delta, sketch)
         if R is not None:
-            return R, eps
+            return max(R, _LEAST_ADAPTIVE), eps
         R = 1 if sketch == "gaussian" else largest_odd(L)
     return R, upper_accuracy(m, R, delta / misses, sketch)
 

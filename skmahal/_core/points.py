@@ -179,7 +179,7 @@ class DensePoints:
         """Storage of the rows where `mask` is True; O(nd)."""
         points = copy(self)
         points._buffer = sifted(self._buffer, mask)
-        points.n = np.count_nonzero(mask)
+        points.n = int(np.count_nonzero(mask))
         return points
 
     def saved(self):
@@ -303,7 +303,11 @@ class SparsePoints:
         return points
 
     def _as_csr(self, rows):
-        return sparse.csr_matrix(rows, dtype=self.dtype)
+        """Rows of this type, in the form in which equal points are stored alike."""
+        rows = sparse.csr_matrix(rows, dtype=self.dtype, copy=True)
+        rows.sum_duplicates()
+        rows.eliminate_zeros()
+        return rows
 
 
 def owned(array):

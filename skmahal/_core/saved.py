@@ -7,6 +7,7 @@ but the one that was saved, and says by which release and in which layout that w
 
 import sys
 from contextlib import contextmanager
+from numbers import Integral
 
 import numpy as np
 
@@ -117,10 +118,10 @@ def is_mapped(array):
 def integer_from(state, name, least=0, most=None):
     """An integer of a saved state, within bounds."""
     value = state[name]
-    whole = isinstance(value, int) and not isinstance(value, bool)
+    whole = isinstance(value, Integral) and not isinstance(value, bool)
     fits = whole and value >= least and (most is None or value <= most)
     require(fits, f"{name} is {value!r}")
-    return value
+    return int(value)
 
 
 def saved_csr(matrix):

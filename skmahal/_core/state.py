@@ -208,19 +208,22 @@ class State:
         self.__dict__.update(state)
         self._lock = threading.RLock()
 
-    def saved(self):
-        """All of it as plain values; nobody else may change it meanwhile.
+    def saved(self, images):
+        """All of it as plain values, with these images of an engine.
 
-        Arrays are not copied, those excepted that a query would write to.
+        Nobody else may change it meanwhile. Arrays are not copied, those excepted that
+        a query would write to. Where anything is in use, norms are.
         """
         with self._lock:
             n, now = self.n, self.log.now
+            if any(derived.tick is not None for derived in [*images, self.tree]):
+                self.current_norms()
             return {
                 "points": self.points.saved(),
                 "targets": self.current_targets(),
                 "metric": self.metric.saved(),
                 "log": self.log.saved(n),
-                "images": [image.saved(n, now) for image in self.images],
+                "images": [image.saved(n, now) for image in images],
                 "norms": self.norms.saved(n),
                 "tree": self.tree.saved(now),
                 "version": self.version,
@@ -313,7 +316,7 @@ class State:
 
     def transform_queries(self, Q):
         """The same for queries, whose squared distances must not overflow."""
-        most = np.finfo(self.dtype).max / 16
+        most = self._largest_square
         with np.errstate(over="ignore", invalid="ignore"):
             u = self.transform(Q)
             # All queries together are soon told to be small, and nearly always are.
@@ -323,6 +326,11 @@ class State:
                 f"X has queries that are too large for distances in {self.dtype}."
             )
         return u
+
+    @property
+    def _largest_square(self):
+        """Of the length of a row, so that squared distances do not overflow."""
+        return np.finfo(self.dtype).max / 16
 
     def take(self, indices):
         """Transformed rows of some points as of now, with no catching up."""
@@ -602,7 +610,7 @@ class State:
         T = T.astype(np.float64)
         before, gram = self.current_norms(), W.astype(np.float64).T @ W
         norms = before + np.einsum("ij,ij->i", T, 2 * along + T @ gram)
-        if not norms.max() < np.finfo(self.dtype).max:
+        if not norms.max() < self._largest_square:
             raise ValueError(f"The change makes distances overflow {self.dtype}.")
         added = T.shape[1] * (T**2 @ np.diag(gram))
         errors = np.finfo(self.dtype).eps ** 2 * (before + added)
@@ -612,7 +620,7 @@ class State:
         """Transformed rows of points to come, which must not overflow."""
         with np.errstate(over="ignore", invalid="ignore"):
             rows = self.transform(X)
-            fits = row_squares(rows).max() < np.finfo(self.dtype).max
+            fits = row_squares(rows).max() < self._largest_square
         if not fits:
             raise ValueError(f"X is too large under the metric for {self.dtype}.")
         return rows
@@ -651,7 +659,7 @@ class State:
         norms = np.empty(self.n)
         for here, block in self.row_blocks():
             norms[here] = row_squares(block)
-        if not norms.max() < np.finfo(self.dtype).max:
+        if not norms.max() < self._largest_square:
             raise ValueError(f"X is too large under the metric for {self.dtype}.")
         return norms
 

@@ -330,11 +330,12 @@ class SketchedNeighborsBase(LearnsMetric):
 
     def _check_restored(self, state, engine):
         """Refuse attributes that do not belong to the engine."""
-        require(
-            set(state["_built"]) == {*_BUILT_FROM, "seed"}, "parameters are missing"
-        )
-        L = engine.L if isinstance(engine, MetricMaintenance) else state["L_"]
-        require(state["L_"] == state["_built"]["L"] == L, f"L_ is not {L}")
+        built = state["_built"]
+        require(set(built) == {*_BUILT_FROM, "seed"}, "parameters are missing")
+        require(state["L_"] == built["L"], f"L_ is {state['L_']}")
+        if isinstance(engine, MetricMaintenance):
+            for name, value in engine.asked.items():
+                require(built[name] == value, f"{name} is {built[name]!r}")
 
     def __sklearn_is_fitted__(self):
         return hasattr(self, "_engine")
@@ -465,7 +466,8 @@ class SketchedNeighborsBase(LearnsMetric):
     def _in_batches(self, answer, X, jobs=None, width=0):
         """``answer(rows)`` for batches of dense query rows, in order, on threads.
 
-        The index stays as it is while a batch is answered.
+        The index stays as it is while a batch is answered; and in all of them for who
+        is inside its `reading` already.
 
         `jobs` overrides `n_jobs`. `width` is how many numbers a query needs at work
         beside its tile.
@@ -473,8 +475,10 @@ class SketchedNeighborsBase(LearnsMetric):
         jobs = jobs or self._thread_count(X)
         batches = self._batches(X, width, jobs=jobs)
 
+        inside = self._engine.lent if self._engine.is_reading else self._engine.reading
+
         def answer_batch(batch):
-            with self._engine.reading():
+            with inside():
                 return answer(self._as_held(X[batch]))
 
         if len(batches) == 1:

@@ -72,9 +72,11 @@ class KNeighborsQueries:
             The graph; the entries of a row are in order of distance.
         """
         as_choice("mode", mode, _MODES)
-        distances, indices = self.kneighbors(X, n_neighbors)
+        self._check_fitted()
+        with self._engine.reading():
+            distances, indices = self.kneighbors(X, n_neighbors)
+            n = self.n_samples_fit_
         counts = np.full(len(indices), indices.shape[1])
-        n = self.n_samples_fit_
         return _graph(distances.ravel(), indices.ravel(), counts, n, mode)
 
     def _searched(self, X, n_neighbors, answer, width=0):
@@ -83,9 +85,15 @@ class KNeighborsQueries:
         `width` is how many numbers the answer needs at work for a query.
         """
         self._check_fitted()
-        own = int(X is None)
+        if X is None:
+            # All batches are of one version: that whose points are asked about.
+            with self._engine.reading():
+                return self._answered(self._engine.X, n_neighbors, answer, width, 1)
+        return self._answered(self._points(X), n_neighbors, answer, width, 0)
+
+    def _answered(self, queries, n_neighbors, answer, width, own):
+        """The same; `own` says that queries are the points, each without itself."""
         K = self._checked_n_neighbors(n_neighbors, self.n_samples_fit_ - own)
-        queries = self._engine.X if X is None else self._points(X)
         jobs = self._thread_count(queries)
         width += _FOUND * (K + own)
         if self.engine_ == "sketched":
@@ -152,17 +160,23 @@ class RadiusNeighborsQueries:
         self._check_fitted()
         radius = self.radius if radius is None else radius
         radius = as_length("radius", radius)
-        queries = self._engine.X if X is None else self._points(X)
-        parts = self._in_batches(
-            lambda rows: self._engine.radius_neighbors(rows, radius), queries
-        )
-        found = [pair for part in parts for pair in zip(*part, strict=True)]
         if X is None:
+            with self._engine.reading():
+                found = self._within(self._engine.X, radius)
             found = [_others(*pair, i) for i, pair in enumerate(found)]
+        else:
+            found = self._within(self._points(X), radius)
         if sort_results:
             found = [_sorted(*pair) for pair in found]
         distances, indices = (_ragged(arrays) for arrays in zip(*found, strict=True))
         return (distances, indices) if return_distance else indices
+
+    def _within(self, queries, radius):
+        """Distances and positions of the points within `radius`, a pair a query."""
+        parts = self._in_batches(
+            lambda rows: self._engine.radius_neighbors(rows, radius), queries
+        )
+        return [pair for part in parts for pair in zip(*part, strict=True)]
 
     def radius_neighbors_graph(
         self, X=None, radius=None, mode="connectivity", sort_results=False
@@ -186,10 +200,13 @@ class RadiusNeighborsQueries:
             The graph.
         """
         as_choice("mode", mode, _MODES)
-        distances, indices = self.radius_neighbors(X, radius, sort_results=sort_results)
-        counts = np.array([len(found) for found in indices])
-        flat = np.concatenate(distances), np.concatenate(indices)
-        return _graph(*flat, counts, self.n_samples_fit_, mode)
+        self._check_fitted()
+        with self._engine.reading():
+            found = self.radius_neighbors(X, radius, sort_results=sort_results)
+            n = self.n_samples_fit_
+        counts = np.array([len(indices) for indices in found[1]])
+        distances, indices = (np.concatenate(arrays) for arrays in found)
+        return _graph(distances, indices, counts, n, mode)
 
 
 def _joined(parts, count):

@@ -1,9 +1,13 @@
+import inspect
 import pickle
+import signal
+import sys
 import threading
 import time
 
 import pytest
 
+from skmahal._core import gate as gates
 from skmahal._core.gate import Gate
 
 
@@ -96,9 +100,8 @@ def test_a_thread_may_come_in_again():
     with gate.changing(), gate.changing(), gate.writing():
         pass
     with gate.writing():
-        assert gate._writer is not None
-    assert gate._writer is None
-    assert gate._readers == 0
+        assert not gate.is_empty
+    assert gate.is_empty
 
 
 def test_a_reader_that_would_write_is_told_so():
@@ -124,3 +127,96 @@ def test_a_copy_is_open():
         copied = pickle.loads(pickle.dumps(gate))
     with copied.writing():
         pass
+
+
+def stop_at(line, call):
+    """`call()`, interrupted before the given line of the gate that it comes to.
+
+    Lines of `with` are left out; Python comes to them again when it leaves the block,
+    and handles no signal there.
+    """
+    source, seen = inspect.getsourcelines(gates)[0], [0]
+
+    def trace(frame, event, _):
+        if frame.f_code.co_filename != gates.__file__:
+            return trace if event == "call" else None
+        text = source[frame.f_lineno - 1].strip()
+        if event == "line" and not text.startswith("with "):
+            seen[0] += 1
+            if seen[0] == line:
+                sys.settrace(None)
+                raise KeyboardInterrupt
+        return trace
+
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(None)
+    return False
+
+
+def visit(way):
+    with way():
+        pass
+
+
+@pytest.mark.parametrize("kind", ["reading", "lent", "changing", "writing"])
+def test_an_interruption_anywhere_leaves_nobody_inside(kind):
+    line = 1
+    while True:
+        gate, done = Gate(), []
+        if not stop_at(line, lambda gate=gate: visit(getattr(gate, kind))):
+            break
+
+        def others(gate=gate, done=done):
+            visit(gate.writing)
+            visit(gate.reading)
+            done.append(True)
+
+        in_thread(others).join(10)
+        assert done, f"line {line}"
+        # And this thread is not taken for a reader, or for the writer.
+        visit(gate.writing)
+        assert gate.is_empty
+        line += 1
+    assert line > 5
+
+
+def test_a_thread_that_waits_may_be_interrupted():
+    gate, entered, stop = Gate(), threading.Event(), threading.Event()
+
+    def reader():
+        with gate.reading():
+            entered.set()
+            stop.wait(10)
+
+    thread = in_thread(reader)
+    assert entered.wait(10)
+    timer = threading.Timer(0.1, signal.raise_signal, [signal.SIGINT])
+    timer.start()
+    with pytest.raises(KeyboardInterrupt):
+        visit(gate.writing)
+    stop.set()
+    thread.join(10)
+    visit(gate.writing)
+    assert gate.is_empty
+
+
+def test_a_thread_that_works_for_a_reader_passes_a_waiting_writer():
+    gate, done = Gate(), []
+
+    def work():
+        with gate.lent(), gate.reading():
+            done.append(gate.is_reading)
+
+    with gate.reading():
+        writer = in_thread(lambda: visit(gate.writing))
+        while not gate._waiting:
+            time.sleep(1e-3)
+        in_thread(work).join(10)
+        assert done == [True]
+    writer.join(10)
+    assert gate.is_empty

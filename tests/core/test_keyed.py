@@ -8,8 +8,8 @@ from skmahal._core.keyed import choose, multipliers, pair_bytes, query_bytes
 Q = np.random.default_rng(0).normal(size=(40, 5))
 
 
-def messages(key, Q):
-    return query_bytes(Q, multipliers(key, Q.shape[1], Q.dtype))
+def messages(key, Q, version=0):
+    return query_bytes(Q, multipliers(key, Q.shape[1], Q.dtype), version)
 
 
 def picks(key, Q, L=12, R=4):
@@ -20,6 +20,11 @@ def test_a_query_gets_the_same_sketches_in_any_batch_and_order():
     together = picks(b"key", Q)
     np.testing.assert_array_equal(together[::-1], picks(b"key", Q[::-1]))
     np.testing.assert_array_equal(together[7:8], picks(b"key", Q[7:8]))
+
+
+def test_another_version_gives_another_choice():
+    later = choose(b"key", messages(b"key", Q, version=1), 12, 4)
+    assert (picks(b"key", Q) != later).any(axis=1).mean() > 0.5
 
 
 def test_another_key_gives_another_choice():
@@ -58,7 +63,8 @@ def test_a_message_is_the_weighted_sum_of_words_as_whole_numbers(dtype, monkeypa
     keys = [int(number) for number in multipliers(b"key", 5, rows.dtype)]
     words = rows.view(np.uint32).tolist()
     sums = [sum(k * w for k, w in zip(keys, row, strict=True)) for row in words]
-    expected = [b"query" + (number % 2**64).to_bytes(8, "little") for number in sums]
+    start = b"query" + bytes(8)
+    expected = [start + (number % 2**64).to_bytes(8, "little") for number in sums]
     assert messages(b"key", rows) == expected
     monkeypatch.setattr(compiled, "fast", lambda: None)
     assert messages(b"key", rows) == expected
