@@ -83,7 +83,9 @@ def main():
     )
     print(f"metric learned in {learning:.1f} s\n")
     # The first use of an index pays for imports and warm-up; that is not timed here.
-    SketchedMahalanobisClassifier(**settings).fit(X, y).predict(Q)
+    warm = SketchedMahalanobisClassifier(**settings).fit(X, y)
+    warm.update_metric(low_rank=(X[0], X[0])).predict(Q)
+    warm.update_metric(X[:1], rows=[0]).partial_fit(X, y).remove_points([0]).predict(Q)
     print(f"{'step':<34}{'accuracy':>9}{'exact':>8}{'step ms':>11}{'query ms':>11}")
 
     knn = SketchedMahalanobisClassifier(**settings)

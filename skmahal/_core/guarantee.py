@@ -257,6 +257,7 @@ def _advice(held):
     else:
         more = f"L={held.sufficient_L} sketches would do"
         yield f"{more}, with m={held.m} set and R at 'auto'."
+    yield f"With m={held.k} the index is exact. Other m, L and R take a new fit."
     yield (
         "A refresh_sketches() after every call makes the first list hold. Longer "
         "intervals are not promised."

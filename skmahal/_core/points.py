@@ -1,8 +1,8 @@
 """The points: the truth that sketches are derived from.
 
-Both kinds of storage answer the same five questions (how many, these rows, the product
-with a matrix, one block after another, all of it) and take the same three changes. Rows
-are handed out relative to `origin`: distances do not see a shift, float32 does.
+Both kinds of storage answer the same questions (how many, these rows, the product with
+a matrix, one block after another, all of it) and take the same changes. Rows are handed
+out relative to `origin`: distances do not see a shift, float32 does.
 """
 
 from copy import copy

@@ -189,7 +189,7 @@ class SketchedNeighborsBase(LearnsMetric):
         return self
 
     def refresh_sketches(self):
-        """Draw new sketches. O(n k (lead + L m)), when they are next used.
+        """Draw a new key and sketches. O(n k (lead + L m)), some of it when next used.
 
         What somebody learnt about the old sketches from answers is worth nothing after
         it, and leading directions that a changing metric has made stale are found anew.
@@ -276,6 +276,7 @@ class SketchedNeighborsBase(LearnsMetric):
         - distances: nothing is promised.
         - pair_distances: nothing is promised.
         L=881922 sketches would do, with m=40 set and R at 'auto'.
+        With m=400 the index is exact. Other m, L and R take a new fit.
         A refresh_sketches() after every call makes the first list hold. ...
         While nothing but neighbours is seen, the first t queries are all right but ...
         """

@@ -199,6 +199,8 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         require(fits, f"targets are not positions of {len(counts)} outputs")
         within = (targets >= 0).all() and (targets < counts).all()
         require(within, "a target is not among the classes")
+        for known in state["_classes"]:
+            require(np.array_equal(np.unique(known), known), "classes are not in order")
 
     def _check_same_classes(self, classes):
         again = _class_lists(classes, len(self._classes))

@@ -305,19 +305,21 @@ class SketchedMahalanobisNeighbors(
         -------
         audit : Audit
             `random` and `recent` are what was found on each pool; the latter is None
-            where nothing was asked since `fit`, or since the index was loaded or
-            copied. Each has `n_pairs`; `ratios`, quantiles of estimate over exact
-            distance; `outside`, the share of pairs off by more than `eps`; `promised`,
-            the probability that a pair is; `allowed`, the larger of `promised` and
-            `delta`; `p_value`, the probability of as many pairs outside where a share
-            `allowed` of the pool is; and `passed`, False where that is below 0.001. The
-            audit itself has `passed` for both, and the others of `random`.
+            where nothing was asked since `fit`, or since the index was loaded. Each has
+            `n_pairs`; `ratios`, quantiles of estimate over exact distance; `outside`,
+            the share of pairs off by more than `eps`; `promised`, the probability that
+            a pair is; `allowed`, the larger of `promised` and `delta`; `p_value`, the
+            probability of as many pairs outside where a share `allowed` of the pool is;
+            and `passed`, False where that is below 0.001. The audit itself has `passed`
+            for both, and the others of `random`.
 
         Notes
         -----
         O(k) a pair of points; O(nk) for each of the recent queries, which are
-        64 or as many as fit 1 MiB. They are held in memory alone: no pickle and no copy
-        has them. Nothing is held where the engine is exact.
+        64 or as many as fit 1 MiB. They are held in memory alone: no pickle and no deep
+        copy has them. Nothing is held where the engine is exact. A recent query is
+        looked at with its `n_neighbors` nearest points, so that estimates of farther
+        points that somebody has learnt to mislead are not seen.
 
         The test is exact: pairs are drawn independently, and so given the sketches
         their number outside is binomial. What it tests is that with these sketches at

@@ -2,8 +2,7 @@
 
 `U` is k × d: an array, or anything that ``U @ z`` and ``w @ U`` work on. Every step is
 of rank one and is returned as :class:`~skmahal._core.metric.LowRank`; None stands for
-no change. A stays positive semi-definite whatever the rounding, since it is only ever
-known as ``UᵀU``.
+no change. A stays positive semi-definite whatever the rounding, since it is ``UᵀU``.
 """
 
 import numpy as np
