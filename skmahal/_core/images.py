@@ -9,7 +9,7 @@ and the squared lengths are one column more.
 import numpy as np
 
 from . import compiled
-from .points import grown, owned, sifted
+from .buffers import grown, owned, sifted
 from .saved import array_from, integer_from, require
 from .tiles import ALL_COLUMNS, add_product, row_squares
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg, sparse
 
-from .points import owned
+from .buffers import owned
 from .saved import array_from, require
 
 # What a low-rank difference may leave out of a row, in units of its rounding error.

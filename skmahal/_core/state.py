@@ -17,11 +17,12 @@ from copy import copy
 
 import numpy as np
 
+from .buffers import grown, owned
 from .gate import Gate
 from .images import Columns, Rows
 from .kernels import HeldCandidates, TakenCandidates
 from .metric import Metric
-from .points import block_rows, grown, make_points, owned, points_from
+from .points import block_rows, make_points, points_from
 from .saved import array_from, integer_from, require
 from .tiles import add_product, row_squares
 from .tree import DistanceTree

@@ -12,7 +12,7 @@ The leaves are buckets of consecutive points. Their sizes vary once points are r
 import numpy as np
 
 from . import compiled
-from .points import owned
+from .buffers import owned
 from .saved import array_from, integer_from, is_mapped, require
 from .tiles import row_squares
 

@@ -3,7 +3,8 @@ import pytest
 from scipy import sparse
 
 from skmahal._core import points as storage
-from skmahal._core.points import DensePoints, SparsePoints, far_origin, grown
+from skmahal._core.buffers import grown
+from skmahal._core.points import DensePoints, SparsePoints, far_origin
 
 X = np.round(np.random.default_rng(0).normal(size=(20, 6)), 1)
 

@@ -308,3 +308,48 @@ def test_labels_are_those_of_the_neighbours_that_were_found():
     for thread in threads:
         thread.join(60)
     assert not wrong
+
+
+OF_ALL_POINTS = {
+    "kneighbors": lambda index: index.kneighbors()[0],
+    "graph": lambda index: index.kneighbors_graph(mode="distance").toarray(),
+    "within": lambda index: index.radius_neighbors_graph(mode="distance").toarray(),
+}
+
+
+@pytest.mark.parametrize("engine", PARAMS)
+@pytest.mark.parametrize("n_jobs", [1, 2])
+def test_answers_about_all_points_are_those_of_some_version(engine, n_jobs):
+    """One point comes and goes; an answer that mixes both is like neither."""
+    X = points(60, 0)
+    asked = {"radius": 8.0, "n_jobs": n_jobs, **PARAMS[engine]}
+    index = SketchedMahalanobisNeighbors(3, **asked).fit(X)
+    right = {}
+    for name, ask in OF_ALL_POINTS.items():
+        right[name] = [ask(index), ask(index.remove_points(59))]
+        index.partial_fit(X[59:])
+    stop, wrong, answered = threading.Event(), [], []
+
+    def reader(name):
+        while not stop.is_set():
+            found = OF_ALL_POINTS[name](index)
+            answered.append(name)
+            if not any(
+                found.shape == truth.shape and np.allclose(found, truth)
+                for truth in right[name]
+            ):
+                wrong.append((name, found.shape))
+
+    threads = [threading.Thread(target=reader, args=[name]) for name in right]
+    for thread in threads:
+        thread.start()
+    end = time.monotonic() + SECONDS / 2
+    while time.monotonic() < end:
+        index.remove_points(59)
+        index.partial_fit(X[59:])
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert set(answered) == set(right)
+    assert not wrong
