@@ -129,14 +129,27 @@ class LEGO(TargetLearner):
         self._fitted("eta_")
         if not isinstance(self.eta, str):
             return self.eta
-        return np.nan if self.targets_ is None else _AUTO / self.targets_[1] ** 4
+        if self.targets_ is None:
+            return np.nan
+        with np.errstate(all="ignore"):
+            return _AUTO / self.targets_[1] ** 4
 
     @property
     def _compiled_step(self):
-        return True, float(self.eta_)
+        return True, self._finite_eta()
 
     def _change(self, factor, w, target):
-        return lego_change(factor, w, target, self.eta_)
+        return lego_change(factor, w, target, self._finite_eta())
+
+    def _finite_eta(self):
+        eta = float(self.eta_)
+        if not 0 < eta < np.inf:
+            how = "near each other" if eta else "far apart"
+            raise ValueError(
+                f"pairs has points too {how} for eta='auto', which is {eta:g} at "
+                f"distances of about {self.targets_[1]:.3g}: scale the points."
+            )
+        return eta
 
 
 _AUTO = 0.2

@@ -254,3 +254,15 @@ def test_a_change_that_is_not_finite_is_never_applied():
     )
     with pytest.raises(ValueError, match="overflows"):
         _base.moved(learner._factor, change)
+
+
+@pytest.mark.parametrize("fast", [True, False])
+@pytest.mark.parametrize(
+    ("scale", "how"), [(1e-100, "near each other"), (1e100, "far apart")]
+)
+def test_scales_that_have_no_step_size_are_refused(scale, how, fast, monkeypatch):
+    if not fast:
+        monkeypatch.setattr(compiled, "fast", lambda: None)
+    pairs = scale * np.random.default_rng(0).normal(size=(90, 2, 4))
+    with pytest.raises(ValueError, match=f"pairs has points too {how}"):
+        LEGO().fit(pairs, np.resize([1, -1], 90))
