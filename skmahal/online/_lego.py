@@ -144,7 +144,7 @@ class LEGO(TargetLearner):
     def _finite_eta(self):
         eta = float(self.eta_)
         if not 0 < eta < np.inf:
-            how = "near each other" if eta else "far apart"
+            how = "near each other" if eta == np.inf else "far apart"
             raise ValueError(
                 f"pairs has points too {how} for eta='auto', which is {eta:g} at "
                 f"distances of about {self.targets_[1]:.3g}: scale the points."
