@@ -5,6 +5,8 @@ from contextlib import contextmanager
 import numpy as np
 from sklearn.utils.validation import validate_data
 
+from skmahal._core.checks import as_asked
+
 
 @contextmanager
 def no_overflow(name):
@@ -30,4 +32,4 @@ def no_overflow(name):
 def validated(estimator, X, *y, **how):
     """What scikit-learn's `validate_data` gives."""
     with no_overflow("X"):
-        return validate_data(estimator, X, *y, **how)
+        return validate_data(estimator, as_asked(X), *y, **how)

@@ -10,6 +10,7 @@ from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils._param_validation import InvalidParameterError
+from threadpoolctl import threadpool_limits
 
 import skmahal
 from skmahal import (
@@ -265,6 +266,13 @@ every_subject = pytest.mark.parametrize("name", SUBJECTS)
 every_estimator = pytest.mark.parametrize(
     "name", [name for name in SUBJECTS if name[:4] not in ("main", "comp")]
 )
+
+
+@pytest.fixture(autouse=True)
+def one_thread():
+    """With two, one may answer and let arrays catch up before the other refuses."""
+    with threadpool_limits(1):
+        yield
 
 
 @every_subject

@@ -4,6 +4,7 @@ import math
 import numbers
 
 import numpy as np
+from scipy import sparse
 
 
 def as_matrix(name, value, *, dtype, columns=None, rows=None):
@@ -55,6 +56,18 @@ def as_array(name, value, dtype):
     except (TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"{name} must be an array of numbers: {error}") from error
     raise ValueError(f"{name} must be real, got complex numbers.")
+
+
+def as_asked(X):
+    """`X`, or a copy of a sparse matrix that SciPy might write to.
+
+    Releases before 1.11 sum entries that are given twice when they change the type.
+    """
+    if not sparse.issparse(X) or X.format not in ("csr", "csc"):
+        return X
+    # Not of X itself, which would note down what it finds.
+    same = type(X)((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
+    return X if same.has_canonical_format else X.copy()
 
 
 def check_finite(name, array):

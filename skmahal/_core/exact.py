@@ -8,6 +8,7 @@ from scipy import sparse
 from . import compiled, kernels
 from .checks import (
     as_array,
+    as_asked,
     as_choice,
     as_count,
     as_indices,
@@ -696,7 +697,7 @@ def _as_points(name, X, dtype=None):
         raise ValueError(f"{name} must be real, got complex numbers.")
     # A value too large for `dtype` becomes infinite, which is refused.
     with np.errstate(over="ignore"):
-        X = sparse.csr_matrix(X, dtype=dtype)
+        X = sparse.csr_matrix(as_asked(X), dtype=dtype)
     check_finite(name, X.data)
     return X
 

@@ -62,7 +62,10 @@ _ORDERS = ("little", "big")
 
 
 def _seed_of(engine):
-    return np.atleast_1d(engine._rng.bit_generator.seed_seq.entropy)
+    bits = engine._rng.bit_generator
+    # It has a public name since NumPy 1.25.
+    seed = bits.seed_seq if hasattr(bits, "seed_seq") else bits._seed_seq
+    return np.atleast_1d(seed.entropy)
 
 
 def assert_kept(engine, text):
