@@ -10,12 +10,21 @@ import pytest
 import skops.io
 from scipy import sparse
 
-from skmahal import MahalanobisSketch, SketchedMahalanobisClassifier
+from skmahal import (
+    MahalanobisSketch,
+    SketchedMahalanobisClassifier,
+    SketchedMahalanobisNeighbors,
+)
 from skmahal.online import LEGO
 from tests.saving import CASES, normal
 
 HELD = ("_engine", "_factor", "_reservoir", "_components")
-PUBLIC = [SketchedMahalanobisClassifier, MahalanobisSketch, LEGO]
+PUBLIC = [
+    SketchedMahalanobisClassifier,
+    MahalanobisSketch,
+    LEGO,
+    SketchedMahalanobisNeighbors,
+]
 
 
 def small(engine, storage=np.asarray):
@@ -343,6 +352,21 @@ def test_a_changed_sketch_is_refused():
     refused(sketch, ("m_",), lambda m: m + 1)
     refused(sketch, ("n_features_in_",), lambda d: d + 1)
     refused(sketch, ("_components",), with_nan)
+
+
+@pytest.mark.parametrize("row", [0, 1, 437, 1999])
+@pytest.mark.parametrize("metric", [None, normal(4, 5)], ids=["Euclidean", "U"])
+def test_any_one_point_that_was_changed_is_noticed(metric, row):
+    """By about the size of a point; the others are many times those of a sample."""
+
+    def moved(rows):
+        rows = np.array(rows)
+        rows[row] += 3
+        return rows
+
+    index = SketchedMahalanobisNeighbors(1, metric_learner=metric).fit(normal(2000, 5))
+    index.kneighbors(normal(2, 5))
+    refused(index, (*STATE, "points", "rows"), moved)
 
 
 def test_a_later_layout_in_a_file_is_refused(sketched):

@@ -12,7 +12,15 @@ from scipy import sparse
 
 from . import compiled
 from .buffers import grown, owned, sifted
-from .saved import FLOATS, array_from, csr_from, integer_from, require, saved_csr
+from .saved import (
+    FLOATS,
+    array_from,
+    csr_from,
+    integer_from,
+    is_mapped,
+    require,
+    saved_csr,
+)
 from .workers import run, slices
 
 _BLOCK_BYTES = 1 << 22
@@ -183,6 +191,11 @@ class DensePoints:
         points.n = int(np.count_nonzero(mask))
         return points
 
+    @property
+    def is_mapped(self):
+        """Whether the rows are mapped from a file."""
+        return is_mapped(self._buffer)
+
     def saved(self):
         """The storage as plain values."""
         return {
@@ -290,6 +303,11 @@ class SparsePoints:
         points = copy(self)
         points._csr = self._csr[mask]
         return points
+
+    @property
+    def is_mapped(self):
+        """Whether the rows are mapped from a file."""
+        return is_mapped(self._csr.data)
 
     def saved(self):
         """The storage as plain values."""

@@ -234,9 +234,9 @@ class State:
     def restored(cls, saved):
         """The state of which these are the values, or an error.
 
-        Shapes and types are looked at, that numbers are finite, and whether a few rows
-        of what is derived are those of the points. O(kd), and O(nd) for what is not
-        mapped from a file.
+        Shapes and types are looked at, that numbers are finite, and whether what is
+        derived is that of the points. O(nk(d + columns of images)); of an index that is
+        mapped from a file a few points are looked at, which is O(kd).
         """
         state, points = cls.__new__(cls), points_from(saved["points"])
         shape = n, _, dtype = points.n, points.d, points.dtype
@@ -261,8 +261,18 @@ class State:
             require(not used, "there are no norms")
             return
         room = block_rows(self.d, self.dtype.itemsize)
-        count = min(self.n, _LOOKED_AT, room)
-        some = np.unique(np.linspace(0, self.n - 1, count).astype(np.intp))
+        if self.points.is_mapped:
+            count = min(self.n, _LOOKED_AT, room)
+            self._check_points(np.unique(np.linspace(0, self.n - 1, count, dtype=int)))
+        else:
+            for here in slices(self.n, room):
+                self._check_points(np.arange(here.start, here.stop))
+        if self.tree.tick is not None:
+            behind = self.log.since(self.tree.tick, self.n)
+            drift = self.norms.drift_of(slice(None)) ** 2
+            self.tree.check_some(self._rows_of_truth, drift, *behind, room)
+
+    def _check_points(self, some):
         rows = self.metric.transform(self.points.take(some))
         squares = row_squares(rows)
         # Many times what rounding may have left.
@@ -273,10 +283,6 @@ class State:
             if image.tick is not None:
                 behind = self.log.since(image.tick, self.n)
                 image.check_some(some, rows, *behind, slack)
-        if self.tree.tick is not None:
-            behind = self.log.since(self.tree.tick, self.n)
-            drift = self.norms.drift_of(slice(None)) ** 2
-            self.tree.check_some(self._rows_of_truth, drift, *behind, room)
 
     def _rows_of_truth(self, start, stop):
         return self.metric.transform(self.points.take(slice(start, stop)))
