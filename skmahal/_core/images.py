@@ -71,7 +71,9 @@ class Image:
         W and T are what it is behind by, `slack` what a row may be off by.
         """
         expected = self.project(rows)
-        held = self.take(indices) + self.project(T[indices] @ W.T)
+        held = self.take(indices)
+        if W.shape[1]:
+            held = held + self.project(T[indices] @ W.T)
         limit = 1e-4 * row_squares(expected).max()
         if self.map is not None:
             slack = slack * np.linalg.norm(self.map)

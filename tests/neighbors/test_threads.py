@@ -190,7 +190,8 @@ def steps_around_one_other(rng, k):
         gone = rng.choice(np.delete(np.arange(n), other), size=20, replace=False)
         n, other = n - 20, other - int((gone < other).sum())
         yield "remove_points", {"indices": gone}, (n, other)
-        more = rng.integers(10, 31)
+        # About 300, so that there is always a place far behind the one apart.
+        more = 300 - n + rng.integers(-10, 11)
         n += more
         yield "partial_fit", {"X": np.zeros((more, D))}, (n, other)
         if other < 60:
