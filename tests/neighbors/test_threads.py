@@ -191,7 +191,7 @@ def steps_around_one_other(rng, k):
         n, other = n - 20, other - int((gone < other).sum())
         yield "remove_points", {"indices": gone}, (n, other)
         # About 300, so that there is always a place far behind the one apart.
-        more = 300 - n + rng.integers(-10, 11)
+        more = 300 - n + rng.integers(-5, 6)
         n += more
         yield "partial_fit", {"X": np.zeros((more, D))}, (n, other)
         if other < 60:
