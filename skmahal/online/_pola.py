@@ -81,7 +81,8 @@ class POLA(OnlineLearner):
     similar pair with a loss costs O(d²) a product with A, and takes as many products as
     Lanczos' process needs for one eigenvector, at most rank(A) + 1. For these A is held
     beside U from the first such pair on, d² numbers in float64 that are made in O(kd²)
-    and then follow U.
+    and then follow U, and from 256 features on as many in float32, which most products
+    are made with.
 
     References
     ----------

@@ -9,6 +9,9 @@ from ._log import StepLog
 # Terms beside the stored matrix: few enough to cost little in a product with it.
 _ROOM = 64
 
+# Numbers up to this have products in float32, and sums of them.
+_LARGE = 1e15
+
 
 class MovingSquare:
     """The matrix ``A = UᵀU`` after so many steps, as a value that never changes.
@@ -33,13 +36,28 @@ class MovingSquare:
     """
 
     def __init__(self, A):
-        self._stored = A
+        self._stored, self._stored_in_single = A, None
         self._terms, self._count = StepLog(_ROOM, 1, len(A), np.float64), 0
 
     def __matmul__(self, q):
         """``A @ q``; O(d²)."""
         scales, terms = self._terms.between(0, self._count)
         return self._stored @ q + (scales[:, 0] * (terms @ q)) @ terms
+
+    def in_single(self):
+        """The same for products in float32, or None where A is too large for that.
+
+        O(d²) once in as many steps as make a new stored matrix.
+        """
+        scales, terms = self._terms.between(0, self._count)
+        # Of a semi-definite matrix, the largest number is on the diagonal.
+        sizes = np.concatenate([self._stored.diagonal(), abs(scales[:, 0])])
+        if not sizes.max() < _LARGE:
+            return None
+        if self._stored_in_single is None:
+            self._stored_in_single = self._stored.astype(np.float32)
+        parts = scales[:, 0].astype(np.float32), terms.astype(np.float32)
+        return SingleSquare(self._stored_in_single, *parts)
 
     def moved(self, change, image):
         """``A`` after ``U += w vᵀ``, where `image` is ``w @ U`` before.
@@ -62,6 +80,7 @@ class MovingSquare:
         if self._count == _ROOM:
             scales, terms = self._terms.between(0, _ROOM)
             now._stored = self._stored + (scales * terms).T @ terms
+            now._stored_in_single = None
             now._terms, now._count = self._terms.latest(0, _ROOM), 0
         now._terms = now._terms.followed(now._count, [scale], term)
         now._count += 1
@@ -81,3 +100,14 @@ class MovingSquare:
         self.__init__(A)
         self._terms.begin(scales, terms)
         self._count = len(terms)
+
+
+class SingleSquare:
+    """``A + Σ c x xᵀ`` for products in float32."""
+
+    def __init__(self, A, scales, terms):
+        self._A, self._scales, self._terms = A, scales, terms
+
+    def __matmul__(self, q):
+        q = q.astype(np.float32, copy=False)
+        return self._A @ q + (self._scales * (self._terms @ q)) @ self._terms

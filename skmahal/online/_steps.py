@@ -9,6 +9,8 @@ import numpy as np
 
 from skmahal._core.metric import LowRank
 
+from ._projection import Square, squared_length, taken_out
+
 
 def lego_change(U, w, target, eta):
     r"""A step of LEGO: the squared length of ``w = Uz`` moves towards `target`.
@@ -91,7 +93,7 @@ def subtracted(U, v, alpha, tol, square=None):
     :math:`U'^\top U'` by at most `tol` in units of the largest eigenvalue of A. The
     space is exhausted after rank(A) + 1 products at the latest, and then the result is
     exact to rounding. O(kd) a product, or O(d²) where A is known; after j products
-    O(j²d + j³) for the basis and small eigenproblems.
+    O(j²d + j³) for the basis and small eigenproblems. See :mod:`._projection`.
 
     Parameters
     ----------
@@ -123,126 +125,16 @@ def subtracted(U, v, alpha, tol, square=None):
     array([[2., 0.],
            [0., 0.]])
     """
-    space = _Krylov(_Square(U) if square is None else square, v, U.shape[0])
-    found, check = None, 2
-    while found is None:
-        space.extend()
-        if space.size >= check or space.exhausted:
-            found = _settled(space, alpha, tol)
-            check = max(space.size + 1, space.size * 17 // 16)
-    clipped, vector, root = found
-    image = U @ (vector @ space.basis).astype(v.dtype)
-    if clipped:
-        return _without_negative(space, v, vector, root, image), True
-    return _low_rank(-alpha / (1 + root) * image, v), False
-
-
-def _settled(space, alpha, tol):
-    """What the change is made of, in Krylov coordinates, once it is near enough.
-
-    Whether an eigenvalue is negative; then its vector and σ, otherwise ``A⁺v`` and
-    the root of ``1 - α‖p‖²``.
-    """
-    reduced = space.matrix()
-    reduced[0, 0] -= alpha * space.length**2
-    values, vectors = np.linalg.eigh(reduced)
-    if values[0] < 0:
-        vector = np.copysign(1, vectors[0, 0]) * vectors[:, 0]
-        root = np.sqrt(-values[0] / alpha)
-        share = (space.length + root) / (space.length * vector[0] + root)
-    else:
-        vector = _solution(space)
-        root = np.sqrt(max(1 - alpha * space.length * vector[0], 0))
-        share = 2 * alpha * space.length
-    left_out = space.border * abs(vector[-1]) * share
-    if left_out > tol * space.scale:
-        return None
-    return values[0] < 0, vector, root
-
-
-def _solution(space):
-    """``A⁺v`` on the Krylov space."""
-    values, vectors = np.linalg.eigh(space.matrix())
-    values = np.maximum(values, np.finfo(float).eps * values[-1])
-    return vectors @ (vectors[0] * space.length / values)
-
-
-def _without_negative(space, v, vector, sigma, image):
+    A = Square(U) if square is None else square
+    found = taken_out(A, v, alpha, tol, U.shape[0])
+    image = U @ found.vector.astype(v.dtype)
+    if not found.negative:
+        return _low_rank(-alpha / (1 + found.root) * image, v), False
     if not image.any():
-        return None
-    mu = vector @ space.basis
-    direction = (v + sigma * mu) / (space.length * vector[0] + sigma)
-    return _low_rank(-image, direction.astype(v.dtype))
-
-
-class _Krylov:
-    """An orthonormal basis of span{v, Av, A²v, …}, on which A is tridiagonal.
-
-    Lanczos' process with every vector made orthogonal to all before it. `border`
-    times the last coordinate of a vector of the space is what A takes out of it.
-    """
-
-    def __init__(self, A, v, rank):
-        self._A, self._dtype = A, v.dtype
-        self._most, self._d = min(rank + 1, len(v)), len(v)
-        self.size, self.border, self.scale = 0, 0.0, np.finfo(float).tiny
-        self._reserve(min(self._most, 16))
-        self.length = np.sqrt(squared_length(v))
-        self._next = v / self.length
-
-    @property
-    def exhausted(self):
-        """Whether A maps the space into itself."""
-        return self.border == 0
-
-    @property
-    def basis(self):
-        return self._vectors[: self.size]
-
-    def matrix(self):
-        """A on the basis."""
-        return self._matrix[: self.size, : self.size].copy()
-
-    def extend(self):
-        """One more basis vector: one product with A."""
-        if self.size == len(self._vectors):
-            self._reserve(min(2 * self.size, self._most))
-        last = self.size
-        q = self._vectors[last] = self._next
-        if last:
-            self._matrix[last, last - 1] = self._matrix[last - 1, last] = self.border
-        rest = self._A @ q
-        size = np.sqrt(rest @ rest)
-        self._matrix[last, last] = q @ rest
-        self.size += 1
-        # The largest eigenvalue of A, from below.
-        self.scale = max(self.scale, self._matrix[last, last])
-        for _ in range(2):
-            rest -= (self.basis @ rest) @ self.basis
-        border = np.sqrt(rest @ rest)
-        noise = 4 * np.finfo(self._dtype).eps * max(size, self.scale)
-        self.border = border if self.size < self._most and border > noise else 0.0
-        if self.border:
-            self._next = rest / border
-
-    def _reserve(self, most):
-        """Room for `most` vectors; what is there is kept."""
-        vectors, matrix = np.empty((most, self._d)), np.zeros((most, most))
-        if self.size:
-            vectors[: self.size] = self.basis
-            matrix[: self.size, : self.size] = self.matrix()
-        self._vectors, self._matrix = vectors, matrix
-
-
-class _Square:
-    """``UᵀU`` that is not formed."""
-
-    def __init__(self, U):
-        self._U = U
-
-    def __matmul__(self, q):
-        image = self._U @ q.astype(self._U.dtype)
-        return (image @ self._U).astype(np.float64)
+        return None, True
+    direction = v + found.root * found.vector
+    direction /= found.along + found.root
+    return _low_rank(-image, direction.astype(v.dtype)), True
 
 
 def _stretched(U, w, stretch):
@@ -255,12 +147,6 @@ def _stretched(U, w, stretch):
         return None
     scale = (np.sqrt(stretch(squares)) - 1) / squares
     return _low_rank(scale * w, w @ U) if scale else None
-
-
-def squared_length(w):
-    """‖w‖², in float64."""
-    w = w.astype(np.float64)
-    return float(w @ w)
 
 
 def _low_rank(w, v):
