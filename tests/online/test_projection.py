@@ -97,7 +97,7 @@ def test_what_does_not_converge_is_done_in_double(monkeypatch, products):
     assert products["double"] > 10
 
 
-@pytest.mark.parametrize("dtype, limit", [(np.float64, 1e-8), (np.float32, 1e-5)])
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float64, 1e-8), (np.float32, 1e-5)])
 def test_steps_of_many_features_are_those_of_the_dense_formulas(dtype, limit, products):
     pairs, y = pair_stream(60, D, dtype=dtype)
     pairs *= 3
