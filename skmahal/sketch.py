@@ -18,7 +18,7 @@ from skmahal._core.projections import SKETCHES, draw, toarray
 from skmahal._core.saved import FLOATS, array_from, csr_from, require, saved_csr
 from skmahal._metric_learner import LearnsMetric, resolve_components
 from skmahal._persistence import require_width
-from skmahal._random import seed_from
+from skmahal._random import generator_from
 from skmahal._validation import validated
 
 
@@ -150,7 +150,7 @@ class MahalanobisSketch(
             n, d = X.shape
             U, learner = resolve_components(self.metric_learner, X, y, d, X.dtype)
             m = self._size(n, d if U is None else len(U))
-            rng = np.random.default_rng(seed_from(self.random_state))
+            rng = generator_from(self.random_state)
             self._components = _sketched(self.sketch, m, U, d, rng, X.dtype)
             self.m_ = self._components.shape[0]
             self.metric_learner_ = learner

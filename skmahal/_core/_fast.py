@@ -534,8 +534,9 @@ def squares_to(query, candidates, indices, squares):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _mass(query, norm, power, sums, squares, counts, node):
+def _mass(query, norm, power, nodes, node):
     """What a walk weighs a node by; see :class:`skmahal._core.tree._Walk`."""
+    sums, squares, counts, _ = nodes
     cross = 0.0
     for j in range(len(query)):
         cross += query[j] * sums[node, j]
@@ -544,25 +545,58 @@ def _mass(query, norm, power, sums, squares, counts, node):
 
 
 @njit(cache=True, nogil=True)
-def walk(
-    queries, norms, owner, power, sums, squares, counts, depth, uniforms, nodes, mass
-):
-    """Walk down from the root; `nodes` get the leaf, or 0 where a walk starts over."""
+def _leaf(query, power, nodes, uniforms):
+    """Walk down from the root: the leaf, or 0 to start over, and its mass."""
+    norm = np.dot(query, query)
+    node, here = 1, _mass(query, norm, power, nodes, 1)
+    for level in range(len(uniforms) - 1):
+        left = 2 * node
+        to_left = _mass(query, norm, power, nodes, left)
+        to_right = _mass(query, norm, power, nodes, left + 1)
+        whole = here if power == 1 else to_left + to_right
+        u = uniforms[level] * whole
+        if u < to_left:
+            node, here = left, to_left
+        elif u >= whole - to_right and to_right > 0:
+            node, here = left + 1, to_right
+        else:
+            return 0, 0.0
+    return node, here
+
+
+@njit(cache=True, nogil=True)
+def draw(asked, nodes, points, candidates, found):
+    """See :meth:`skmahal._core.tree.DistanceTree.sample`; -1 is to start over.
+
+    `asked` are the queries that nodes are weighed by, whose walk it is, the power and
+    random numbers (levels, walks); `points` are the queries for candidates.
+    """
+    queries, owner, power, uniforms = asked
+    capacity, starts = len(nodes[0]) // 2, nodes[3]
     for i in range(len(owner)):
-        query, norm, node = queries[owner[i]], norms[owner[i]], 1
-        here = _mass(query, norm, power, sums, squares, counts, node)
-        for level in range(depth):
-            left = 2 * node
-            to_left = _mass(query, norm, power, sums, squares, counts, left)
-            to_right = _mass(query, norm, power, sums, squares, counts, left + 1)
-            whole = here if power == 1 else to_left + to_right
-            u = uniforms[level, i] * whole
-            if u < to_left:
-                node, here = left, to_left
-            elif u >= whole - to_right and to_right > 0:
-                node, here = left + 1, to_right
-            else:
-                node = 0
+        mine = uniforms[:, i]
+        node, total = _leaf(queries[owner[i]], power, nodes, mine)
+        found[i] = -1
+        if node == 0:
+            continue
+        start, stop = starts[node - capacity], starts[node - capacity + 1]
+        edges, edge = np.empty(stop - start), 0.0
+        for at in range(len(edges)):
+            square = _exact(points[owner[i]], candidates, start + at, np.inf)
+            edge += np.sqrt(square) if power == 1 else square
+            edges[at] = edge
+        if power == 2:
+            total = edge
+        for at in range(len(edges)):
+            if mine[-1] * total < edges[at]:
+                found[i] = start + at
                 break
-        nodes[i] = node
-        mass[i] = here
+
+
+@njit(cache=True, nogil=True)
+def leaves(asked, nodes, found, mass):
+    """The leaf that every walk reaches, or 0 where it starts over, and its mass."""
+    queries, owner, power, uniforms = asked
+    for i in range(len(owner)):
+        walk = _leaf(queries[owner[i]], power, nodes, uniforms[:, i])
+        found[i], mass[i] = walk

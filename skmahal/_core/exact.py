@@ -426,15 +426,17 @@ class ExactMaintenance:
         size = as_count("size", size)
         as_choice("power", power, _POWERS)
         u = self._state.transform_queries(Q)
-
-        def squares_between(query, start, stop):
-            return row_squares(self._state.take(slice(start, stop)) - u[query])
-
         rng = random_state
         if not isinstance(rng, np.random.Generator):
             rng = np.random.default_rng(as_seeds("random_state", random_state))
-        tree = self._state.current_tree()
-        draws = tree.sample(u, size, power, rng, squares_between)
+        before, tree = rng.bit_generator.state, self._state.current_tree()
+
+        def draw(points):
+            # It may have to be repeated, and then has the same draws.
+            rng.bit_generator.state = before
+            return tree.sample(u, size, power, rng, points)
+
+        draws = self._state.searched(Q, u, draw)
         return draws[0] if single else draws
 
     @reads

@@ -29,14 +29,15 @@ class HeldCandidates:
         self.steps = compiled.read_only(steps)
 
     @property
-    def _held(self):
+    def held(self):
+        """What the loops take them as."""
         return self.rows, self.weights, self.steps
 
     def squares(self, q, indices):
         """Exact squared distances from query `q` to the given points."""
         squares = np.empty(len(indices))
         if compiled.fast() is not None:
-            compiled.fast().squares_to(self.queries[q], self._held, indices, squares)
+            compiled.fast().squares_to(self.queries[q], self.held, indices, squares)
             return squares
         step = max(1, _GATHERED_BYTES // (self.rows.itemsize * self.rows.shape[1]))
         for start in range(0, len(indices), step):
@@ -52,7 +53,7 @@ class HeldCandidates:
         count, K = indices.shape
         undecided = np.zeros(count, dtype=bool)
         ahead = looked_at_first(K, len(self.rows))
-        asked, found = (self.queries, self._held, ahead), (indices, squares)
+        asked, found = (self.queries, self.held, ahead), (indices, squares)
         answer = most, found, undecided
         if not isinstance(bounds, Expansion):
             compiled.fast().nearest(bounds, *asked, *answer)
@@ -86,7 +87,7 @@ class HeldCandidates:
         """The nearest of the points start … stop - 1, by a compiled loop over all."""
         shape = len(self.queries), min(K, stop - start)
         found = np.empty(shape, dtype=np.intp), np.empty(shape)
-        asked = self.queries, self._held, start, stop
+        asked = self.queries, self.held, start, stop
         compiled.fast().nearest_by_reading(*asked, found)
         return found
 

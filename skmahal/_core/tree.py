@@ -13,6 +13,7 @@ import numpy as np
 
 from . import compiled
 from .buffers import owned
+from .kernels import HeldCandidates
 from .saved import array_from, integer_from, is_mapped, require
 from .tiles import row_squares
 
@@ -133,28 +134,48 @@ class DistanceTree:
             total += squares_between(starts[last], stop).sum(axis=1)
         return total
 
-    def sample(self, queries, size, power, rng, squares_between):
+    def sample(self, queries, size, power, rng, points):
         """Indices with probability ∝ ``d ** power``, (queries, size), power 1 or 2.
 
-        `squares_between(query, start, stop)` gives the exact squared distances of one
-        query (by position) to a range of points. Expected O(k log n) a draw; walks that
-        are still starting over after many rounds are drawn from all distances, which
-        changes the cost and not the distribution. Uniform where all distances are zero.
+        `points` are candidates of :mod:`.kernels` for the same queries. Expected
+        O(k log n) a draw; walks that are still starting over after many rounds are
+        drawn from all distances, which changes the cost and not the distribution.
+        Uniform where all distances are zero.
         """
         queries = queries.astype(np.float64)
-        draws = np.full(len(queries) * size, -1, dtype=np.intp)
-        owner = np.repeat(np.arange(len(queries)), size)
-        waiting = np.arange(len(draws))
+        draws = np.empty(len(queries) * size, dtype=np.intp)
+        owner = np.arange(len(draws)) // size
+        waiting = slice(None)
         for _ in range(_ROUNDS):
-            walk = _Walk(self, queries, owner[waiting], power, rng)
-            draws[waiting] = walk.land(squares_between)
-            waiting = waiting[draws[waiting] < 0]
+            draws[waiting] = self._landed(queries, owner[waiting], power, rng, points)
+            waiting = np.flatnonzero(draws < 0)
             if not waiting.size:
                 return draws.reshape(len(queries), size)
         for query, mine in _groups(owner[waiting]):
-            squares = squares_between(query, 0, int(self._counts[1]))
+            squares = points.squares(query, np.arange(self._counts[1]))
             draws[waiting[mine]] = _draw(squares ** (power / 2), mine.size, rng)
         return draws.reshape(len(queries), size)
+
+    def _landed(self, queries, owner, power, rng, points):
+        """Where a walk ends for every entry of `owner`, -1 where it starts over.
+
+        A level of all walks takes one row of random numbers, so that compiled walks and
+        those of :class:`_Walk` take the same turns.
+        """
+        depth = self.capacity.bit_length() - 1
+        uniforms = rng.random((depth + 1, len(owner)))
+        asked = queries, owner, power, uniforms
+        if compiled.fast() is None or not isinstance(points, HeldCandidates):
+            return _Walk(self, *asked).land(points)
+        found = np.empty(len(owner), dtype=np.intp)
+        compiled.fast().draw(asked, self.nodes, points.queries, points.held, found)
+        return found
+
+    @property
+    def nodes(self):
+        """What the loops take the tree as."""
+        arrays = self._sums, self._squares, self._counts, self.starts
+        return tuple(map(compiled.read_only, arrays))
 
     def node_squares(self, queries, norms, owner, nodes):
         """``Σ d²`` of query ``owner[i]`` below ``nodes[i]``, for many at once."""
@@ -319,47 +340,40 @@ class DistanceTree:
 class _Walk:
     """Many walks from the root at once, one for every entry of `owner`.
 
-    After construction every walk has reached a leaf or is to start over. A level of all
-    walks takes one row of random numbers, so that the compiled walk and this one take
-    the same turns.
+    After construction every walk has reached a leaf or is to start over.
     """
 
-    def __init__(self, tree, queries, owner, power, rng):
+    def __init__(self, tree, queries, owner, power, uniforms):
         self.tree, self.queries, self.owner = tree, queries, owner
-        self.power = power
+        self.power, self.last = power, uniforms[-1]
         self.norms = row_squares(queries)
-        depth = tree.capacity.bit_length() - 1
-        self.uniforms = rng.random((depth + 1, len(owner)))
         self.alive = np.arange(len(owner))
         self.nodes = np.ones(len(owner), dtype=np.intp)
         if compiled.fast() is not None:
-            self._run_compiled(depth)
+            self._run_compiled((queries, owner, power, uniforms))
             return
         self.mass = self._mass(self.nodes)
-        for level in range(depth):
-            self._step(self.uniforms[level, self.alive])
+        for level in uniforms[:-1]:
+            self._step(level[self.alive])
 
-    def _run_compiled(self, depth):
+    def _run_compiled(self, asked):
         self.mass = np.empty(len(self.owner))
-        tree, walks = self.tree, (self.uniforms, self.nodes, self.mass)
-        sums = map(compiled.read_only, (tree._sums, tree._squares, tree._counts))
-        asked = self.queries, self.norms, self.owner, self.power
-        compiled.fast().walk(*asked, *sums, depth, *walks)
+        compiled.fast().leaves(asked, self.tree.nodes, self.nodes, self.mass)
         self.alive = np.flatnonzero(self.nodes)
         self.nodes, self.mass = self.nodes[self.alive], self.mass[self.alive]
 
-    def land(self, squares_between):
+    def land(self, points):
         """A point for every walk, -1 where it has to start over."""
         found = np.full(len(self.owner), -1, dtype=np.intp)
         starts = self.tree.starts
         for key, mine in _groups(self._keys(self.nodes)):
             query, node = divmod(key, 2 * self.tree.capacity)
             start, stop = starts[node - self.tree.capacity :][:2]
-            weights = squares_between(query, start, stop) ** (self.power / 2)
-            edges = np.cumsum(weights, dtype=np.float64)
+            squares = points.squares(query, np.arange(start, stop))
+            edges = np.cumsum(squares ** (self.power / 2), dtype=np.float64)
             total = self.mass[mine[0]] if self.power == 1 else edges[-1]
             walks = self.alive[mine]
-            at = np.searchsorted(edges, self.uniforms[-1, walks] * total, "right")
+            at = np.searchsorted(edges, self.last[walks] * total, "right")
             found[walks] = np.where(at < len(edges), start + at, -1)
         return found
 

@@ -9,7 +9,7 @@ from skmahal._compat import Interval
 from skmahal._core import bounds
 from skmahal._core.audit import Audit, audit_pairs, relative_errors
 from skmahal._core.checks import as_count
-from skmahal._random import seed_from
+from skmahal._random import generator_from
 
 from ._queries import KNeighborsQueries, RadiusNeighborsQueries
 from ._recent import RecentQueries
@@ -224,7 +224,7 @@ class SketchedMahalanobisNeighbors(
         """
         self._check_fitted()
         n_samples = as_count("n_samples", n_samples)
-        rng = np.random.default_rng(seed_from(random_state))
+        rng = generator_from(random_state)
         X = self._points(X)
         parts = self._in_batches(
             lambda rows: self._engine.sample_exact(rows, n_samples, power, rng),
@@ -345,7 +345,7 @@ class SketchedMahalanobisNeighbors(
         """
         self._check_fitted()
         n_pairs = as_count("n_pairs", n_pairs)
-        rng = np.random.default_rng(seed_from(random_state))
+        rng = generator_from(random_state)
         eps, delta, sketch = (self._built[name] for name in ("eps", "delta", "sketch"))
         with self._engine.reading():
             promised = float(bounds.failure(eps, self.m_, self.R_, sketch))

@@ -17,7 +17,7 @@ from skmahal._atomic import as_before_on_error
 from skmahal._compat import Interval, StrOptions, fit_context
 from skmahal._metric_learner import check_components
 from skmahal._persistence import Persistent, require_width
-from skmahal._random import seed_from
+from skmahal._random import generator_from
 from skmahal._validation import no_overflow, validated
 
 from ._log import MovingFactor, log_room
@@ -400,7 +400,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         self._labelled = labelled
         self._threshold = None
         self._factor = MovingFactor(self._initial(d, points.dtype), log_room(d))
-        rng = np.random.default_rng(seed_from(self.random_state))
+        rng = generator_from(self.random_state)
         self._reservoir = Reservoir(self.reservoir_size, self.n_pairs, rng)
         self.n_steps_ = self.n_skipped_ = 0
 

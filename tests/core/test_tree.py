@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from skmahal._core import compiled
+from skmahal._core.kernels import HeldCandidates, TakenCandidates
 from skmahal._core.tiles import row_squares
 from skmahal._core.tree import DistanceTree
 
@@ -52,6 +53,12 @@ class Planted:
     def squares(self, q, start, stop):
         return row_squares(self.rows[start:stop] - q)
 
+    def candidates(self, Q, held=True):
+        if not held:
+            return TakenCandidates(Q, lambda i: self.rows[i])
+        none = np.empty((0, K)), np.empty((0, len(self.rows)))
+        return HeldCandidates(Q, self.rows, *none)
+
     def check(self):
         self.tree.check(self.rows, row_squares(self.rows), 1e-9)
         Q = self.rng.normal(size=(2, K))
@@ -91,13 +98,9 @@ def test_removals_do_not_leave_a_trail_of_empty_or_tiny_buckets():
 
 
 def draw(planted, q, size, power=1):
-    return planted.tree.sample(
-        q[np.newaxis],
-        size,
-        power,
-        np.random.default_rng(0),
-        lambda query, start, stop: planted.squares(q, start, stop),
-    )[0]
+    points = planted.candidates(q[np.newaxis])
+    rng = np.random.default_rng(0)
+    return planted.tree.sample(q[np.newaxis], size, power, rng, points)[0]
 
 
 def test_all_distances_zero_gives_uniform_draws():
@@ -157,12 +160,11 @@ def test_the_compiled_walk_takes_the_same_turns(monkeypatch, power):
     planted = Planted(1000, 4, np.random.default_rng(0))
     Q = np.random.default_rng(1).normal(size=(3, K))
 
-    def draws():
+    def draws(held):
         rng = np.random.default_rng(2)
-        return planted.tree.sample(
-            Q, 200, power, rng, lambda q, *range: planted.squares(Q[q], *range)
-        )
+        return planted.tree.sample(Q, 200, power, rng, planted.candidates(Q, held))
 
-    by_loops = draws()
+    by_loops = draws(held=True)
+    np.testing.assert_array_equal(by_loops, draws(held=False))
     monkeypatch.setattr(compiled, "fast", lambda: None)
-    np.testing.assert_array_equal(by_loops, draws())
+    np.testing.assert_array_equal(by_loops, draws(held=True))
