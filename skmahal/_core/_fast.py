@@ -387,18 +387,58 @@ def _add(values, more):
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_columns(points, sizes, room, asked, answer):
+def _factors(queries, weight, slack, sizes):
+    """What columns and squared lengths of points are multiplied by for bounds.
+
+    They are less what all bounds of a query have in common, which goes to `sizes`.
+    """
+    share, columns = (1 - slack) * weight, queries.shape[1]
+    factors = np.empty((len(queries), columns + 1), dtype=queries.dtype)
+    double = queries.dtype.type(-2 * weight)
+    for q in range(len(queries)):
+        square = 0.0
+        for j in range(columns):
+            factors[q, j] = double * queries[q, j]
+            square += np.float64(queries[q, j]) ** 2
+        factors[q, -1] = share
+        sizes[q] += share * square
+    return factors
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _combine(factors, chunk, out):
+    for j in range(len(out)):
+        out[j] = factors[0] * chunk[0, j]
+    for c in range(1, len(factors)):
+        factor, column = factors[c], chunk[c]
+        for j in range(len(out)):
+            out[j] += factor * column[j]
+
+
+@njit(cache=True, nogil=True)
+def _multiply(factors, chunk, out):
+    """``factors @ chunk``; for one query by a loop, as calling BLAS takes as long."""
+    if len(factors) == 1:
+        _combine(factors[0], chunk, out[0])
+    else:
+        np.dot(factors, chunk, out)
+
+
+@njit(cache=True, nogil=True)
+def nearest_by_columns(points, slack, room, asked, answer):
     """Neighbours from images of the points in chunks of columns.
 
-    `points` are the images and the number of points. An image is a pair: its chunks and
-    what multiplies their columns, one row a query. A bound is the sum of both products
-    and of `sizes`; `room` is how many bytes of bounds are made before they are
-    searched. `asked` are the queries, candidates and how many of them to evaluate
-    first; `answer` is how many may be open at the most, and where to write.
+    `points` are the images and the number of points. An image is its chunks, the
+    queries under its map and their weight; `slack` and `room` are those of an
+    :class:`~.tiles.Expansion`. `asked` are the queries, candidates and how many of them
+    to evaluate first; `answer` is how many may be open at the most, and where to write.
     """
-    (leads, lead_factors), (chunks, factors), n = points
+    (leads, leading, lead_weight), (chunks, projected, weight), n = points
     (queries, candidates, ahead), (most, found, undecided) = asked, answer
-    width, count = chunks.shape[2], len(factors)
+    width, count = chunks.shape[2], len(projected)
+    sizes = np.zeros(count)
+    factors = _factors(projected, weight, slack, sizes)
+    lead_factors = _factors(leading, lead_weight, slack, sizes)
     tile, minima = _tile(room, len(chunks), count, width, chunks.dtype)
     more = np.empty((count, width), dtype=chunks.dtype)
     runs = width // _RUN
@@ -408,9 +448,9 @@ def nearest_by_columns(points, sizes, room, asked, answer):
         used = min(len(tile), len(chunks) - first)
         start = first * width
         for at in range(used):
-            np.dot(factors, chunks[first + at], tile[at])
+            _multiply(factors, chunks[first + at], tile[at])
             if len(leads):
-                np.dot(lead_factors, leads[first + at], more)
+                _multiply(lead_factors, leads[first + at], more)
                 for q in range(count):
                     _add(tile[at, q], more[q])
             here = minima[:, at * runs : (at + 1) * runs]
@@ -421,15 +461,20 @@ def nearest_by_columns(points, sizes, room, asked, answer):
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_rows(points, sizes, room, asked, answer):
-    """The same from rows: `points` are those, their squares, and what multiplies them.
+def _add_share(values, share, more):
+    for j in range(len(more)):
+        values[j] += share * more[j]
 
-    A bound is the product, the square and the size of the query.
-    """
-    points, squares, factors = points
+
+@njit(cache=True, nogil=True)
+def nearest_by_rows(points, slack, room, asked, answer):
+    """The same from rows: `points` are those, their squared lengths and the queries."""
+    points, squares, projected = points
     (queries, candidates, ahead), (most, found, undecided) = asked, answer
-    n, count, width = len(points), len(factors), _ROWS_AT_ONCE
+    n, count, width = len(points), len(projected), _ROWS_AT_ONCE
     runs, chunks = width // _RUN, (n + width - 1) // width
+    sizes = np.zeros(count)
+    factors = _factors(projected, 1.0, slack, sizes)[:, :-1].copy()
     tile, minima = _tile(room, chunks, count, width, points.dtype)
     left = np.full(count, most)
     _begin(found, n)
@@ -443,7 +488,7 @@ def nearest_by_rows(points, sizes, room, asked, answer):
             else:
                 tile[at, :, : len(rows)] = np.dot(factors, rows.T)
             for q in range(count):
-                _add(tile[at, q], squares[start : start + width])
+                _add_share(tile[at, q], 1 - slack, squares[start : start + width])
             _close(tile[at], n - start, minima[:, at * runs : (at + 1) * runs])
         start = first * width
         segment = tile, minima[:, : used * runs], start, min(n - start, used * width)
@@ -600,3 +645,14 @@ def leaves(asked, nodes, found, mass):
     for i in range(len(owner)):
         walk = _leaf(queries[owner[i]], power, nodes, uniforms[:, i])
         found[i], mass[i] = walk
+
+
+@njit(cache=True, nogil=True)
+def roots(squares, points, norms, share, out):
+    """Square roots into `out`; whether any square is at most a share of a norm."""
+    near = False
+    for q in range(len(squares)):
+        for j in range(squares.shape[1]):
+            out[q, j] = np.sqrt(squares[q, j])
+            near |= squares[q, j] <= share * norms[points[q, j]]
+    return near

@@ -146,7 +146,9 @@ def as_count(name, value, *, least=1, most=None):
     ...
     ValueError: R must be an integer from 1 to 10, got 11.
     """
-    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    whole = type(value) is int or (
+        isinstance(value, numbers.Integral) and not isinstance(value, bool)
+    )
     if not whole or value < least or (most is not None and value > most):
         span = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ValueError(f"{name} must be an integer {span}, got {value!r}.")

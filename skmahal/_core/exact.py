@@ -1,5 +1,6 @@
 """Exact distances under a metric that changes: the engine where sketches do not pay."""
 
+import math
 from copy import deepcopy
 
 import numpy as np
@@ -39,6 +40,7 @@ TILE_BYTES = 1 << 24
 MOST_TILE = 256
 
 _POWERS = (1, 2)
+_EPS = {np.dtype(kind): float(np.finfo(kind).eps) for kind in (np.float32, np.float64)}
 
 # Rows from this length on are read for one query, rather than multiplied by it.
 _LONG = 128
@@ -359,13 +361,16 @@ class ExactMaintenance:
         K, jobs = as_count("K", K, most=self.n), as_count("jobs", jobs)
         return self._exact_kneighbors(Q, K, jobs)
 
-    @reads
     def kneighbors(self, Q, K, jobs=1):
         """The K nearest points: distances and indices, (queries, K), nearest first.
 
         O(kd + nk) each, on up to `jobs` threads.
         """
         return self.exact_kneighbors(Q, K, jobs)
+
+    def nearest(self, Q, K, jobs=1):
+        """The same for who has checked the arguments and is inside :meth:`reading`."""
+        return self._exact_kneighbors(np.ascontiguousarray(Q), K, jobs)
 
     @reads
     def radius_neighbors(self, Q, radius):
@@ -510,8 +515,8 @@ class ExactMaintenance:
         Rounding errors of a sum of k products go in all directions, and so grow as the
         root of k.
         """
-        rounding = 8 * np.sqrt(self.k) * np.finfo(self.dtype).eps
-        return 4 * self._state.tolerance + float(rounding)
+        rounding = 8 * math.sqrt(self.k) * _EPS[self.dtype]
+        return 4 * self._state.tolerance + rounding
 
     def _replace_metric(self, metric, jobs):
         """Another metric; what is in use is built before anybody has to wait for it."""
@@ -567,7 +572,7 @@ class ExactMaintenance:
         held = self._state.held_rows()
         if held is None:
             return self._exact_bounds(u)
-        norms = self._state.current_norms().astype(self.dtype)
+        norms = self._state.current_norms()
         return Expansion([Part(u, held, norms)], self._slack, self.tile_bytes)
 
     def _over_rows(self, u, distances, *args):

@@ -64,24 +64,20 @@ class HeldCandidates:
         return undecided
 
     def _by_columns(self, bounds, asked, answer):
-        parts, sizes = bounds.parts, bounds.sizes()
         *lead, front = [
-            (compiled.read_only(part.chunks), part.factors(bounds.slack))
-            for part in parts
+            (compiled.read_only(part.chunks), part.queries, part.weight)
+            for part in bounds.parts
         ]
-        lead = lead[0] if lead else (front[0][:0], front[1][:0])
-        points = lead, front, parts[0].n
-        compiled.fast().nearest_by_columns(points, sizes, bounds.room, asked, answer)
+        lead = lead[0] if lead else (front[0][:0], front[1][:0], front[2])
+        points = lead, front, bounds.parts[0].n
+        how = bounds.slack, bounds.room, asked, answer
+        compiled.fast().nearest_by_columns(points, *how)
 
     def _by_rows(self, bounds, asked, answer):
-        (part,), sizes = bounds.parts, bounds.sizes()
-        scale = part.points.dtype.type
-        points = (
-            compiled.read_only(part.points),
-            scale(1 - bounds.slack) * part.squares,
-            scale(-2) * part.queries,
-        )
-        compiled.fast().nearest_by_rows(points, sizes, bounds.room, asked, answer)
+        (part,) = bounds.parts
+        rows, squares = map(compiled.read_only, (part.points, part.squares))
+        how = bounds.slack, bounds.room, asked, answer
+        compiled.fast().nearest_by_rows((rows, squares, part.queries), *how)
 
     def nearest_between(self, start, stop, K):
         """The nearest of the points start … stop - 1, by a compiled loop over all."""

@@ -82,9 +82,10 @@ def choose(key, messages, L, R):
     """
     if R >= L:
         return np.tile(np.arange(L), (len(messages), 1))
-    words = _words(key, messages, R)
     if R == 1:
-        return (words % np.uint64(L)).astype(np.intp)
+        words = (int.from_bytes(word, "little") for word in _digests(key, messages, 1))
+        return np.array([[word % L] for word in words], dtype=np.intp)
+    words = _words(key, messages, R)
     deck = np.tile(np.arange(L), (len(messages), 1))
     everyone = np.arange(len(messages))
     for r in range(R):
@@ -94,14 +95,19 @@ def choose(key, messages, L, R):
 
 
 def _words(key, messages, count):
-    """`count` pseudorandom 64-bit words for each message."""
+    """`count` pseudorandom 64-bit words for each message, (messages, count)."""
+    digests = b"".join(_digests(key, messages, count))
+    words = np.frombuffer(digests, dtype="<u8").reshape(len(messages), -1)
+    return words[:, :count]
+
+
+def _digests(key, messages, count):
+    """The same as byte strings, of at least as many words for each message."""
     blocks = -(-count // _WORDS_PER_BLOCK)
     size = _WORD * min(count, _WORDS_PER_BLOCK)
     salts = [block.to_bytes(_WORD, "little") for block in range(blocks)]
-    digests = b"".join(
+    return [
         hashlib.blake2b(message, digest_size=size, key=key, salt=salt).digest()
         for message in messages
         for salt in salts
-    )
-    words = np.frombuffer(digests, dtype="<u8").reshape(len(messages), -1)
-    return words[:, :count]
+    ]

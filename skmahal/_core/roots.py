@@ -2,6 +2,7 @@
 
 import numpy as np
 
+from . import compiled
 from .tiles import row_squares
 
 _AT_ONCE = 256
@@ -32,8 +33,17 @@ class Roots:
     def of_found(self, Q, squares, points):
         """Of some points for each query, (queries, points of each)."""
         state = self._state
-        roots = np.sqrt(squares).astype(state.dtype)
-        near = squares <= self._indistinct(state.current_norms()[points])
+        norms, share = state.current_norms(), self._indistinct(1.0)
+        if compiled.fast() is not None:
+            roots, norms = (
+                np.empty(squares.shape, state.dtype),
+                compiled.read_only(norms),
+            )
+            if not compiled.fast().roots(squares, points, norms, share, roots):
+                return roots
+        else:
+            roots = np.sqrt(squares).astype(state.dtype)
+        near = squares <= share * norms[points]
         if near.any():
             queries, places = np.nonzero(near)
             roots[near] = self._from_truth(Q, queries, points[queries, places])

@@ -107,14 +107,6 @@ class ColumnPart(NamedTuple):
         chunk, place = np.divmod(j, self.chunks.shape[2])
         return row_squares(self.queries[i] - self.points[chunk, :, place])
 
-    def factors(self, slack):
-        """What chunks are multiplied by for bounds less the size of the query."""
-        dtype = self.chunks.dtype
-        factors = np.empty((len(self.queries), self.chunks.shape[1]), dtype=dtype)
-        np.multiply(self.queries, dtype.type(-2 * self.weight), out=factors[:, :-1])
-        factors[:, -1] = (1 - slack) * self.weight
-        return factors
-
 
 class Expansion(NamedTuple):
     """Lower bounds of squared distances as parts that are still to be multiplied.
@@ -129,13 +121,6 @@ class Expansion(NamedTuple):
     def multiplied(self):
         """The bounds, (queries, points)."""
         return lower_bounds(self.parts, self.slack)
-
-    def sizes(self):
-        """What the bounds of every query have in common, (queries,)."""
-        sizes = 0.0
-        for part in self.parts:
-            sizes = sizes + part.weight * row_squares(part.queries)
-        return (1 - self.slack) * sizes
 
 
 def squared_distances(parts):

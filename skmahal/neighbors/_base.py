@@ -41,6 +41,7 @@ from skmahal._validation import validated
 _MIB = 1 << 20
 _NUMBER = 8  # bytes of an index, of a vote and of a square, whatever the points are
 ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+_FLOATS = frozenset(map(np.dtype, ROWS["dtype"]))
 
 # Parameters that an engine is made from, beside its seed.
 _BUILT_FROM = "eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors"
@@ -364,7 +365,7 @@ class SketchedNeighborsBase(LearnsMetric):
             and X.ndim == 2
             and len(X) > 0
             and X.shape[1] == self.n_features_in_
-            and X.dtype in ROWS["dtype"]
+            and X.dtype in _FLOATS
             and not hasattr(self, "feature_names_in_")
             and surely_finite(X)
         )
