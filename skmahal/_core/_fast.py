@@ -497,15 +497,16 @@ def nearest_by_rows(points, slack, room, asked, answer):
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_reading(queries, candidates, start, stop, found):
-    """The same among the points start … stop - 1, each of which is evaluated.
+def nearest_by_reading(queries, candidates, found):
+    """The same by evaluating every point.
 
     To its end, as memory is read ahead for as long as nothing is left out.
     """
     indices, squares = found
-    _begin(found, stop)
+    n = len(candidates[0])
+    _begin(found, n)
     for q in range(len(queries)):
-        for i in range(start, stop):
+        for i in range(n):
             square = _exact(queries[q], candidates, i, np.inf)
             _put(square, i, squares[q], indices[q])
     _finish(found)

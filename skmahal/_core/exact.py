@@ -42,11 +42,10 @@ MOST_TILE = 256
 _POWERS = (1, 2)
 _EPS = {np.dtype(kind): float(np.finfo(kind).eps) for kind in (np.float32, np.float64)}
 
-# Rows from this length on are read for one query, rather than multiplied by it.
+# One query reads rows from this length on, rather than to be multiplied by them; and
+# where there are this many numbers, BLAS shares them among its threads.
 _LONG = 128
-
-# To read as many from memory takes longer than to wake a thread and share its cache.
-_NUMBERS_A_THREAD = 1 << 22
+_MANY = 1 << 21
 
 
 class ExactMaintenance:
@@ -492,13 +491,6 @@ class ExactMaintenance:
         return False
 
     @property
-    def most_threads_for_one(self):
-        """How many threads a single query has work for."""
-        many = self.k >= _LONG and compiled.fast() is not None
-        many = many and self._state.holds_rows
-        return 1 + self.n * self.k // _NUMBERS_A_THREAD if many else 1
-
-    @property
     def _images(self):
         """What is derived from the points by this engine, in the order of a file."""
         return [self._state.rows]
@@ -625,8 +617,8 @@ class ExactMaintenance:
 
     def _find_exactly(self, Q, positions, found, jobs):
         """Fill in the neighbours of the queries at `positions`, by brute force."""
-        if len(positions) == 1 and self._reads_rows():
-            self._find_by_reading(Q[positions], positions, found, jobs)
+        if len(positions) == 1:
+            self._find_one(Q[positions], positions, found)
             return
 
         def find(tile):
@@ -638,23 +630,23 @@ class ExactMaintenance:
         step = self._tile_rows(max(self.n, self.k))
         run(find, even_slices(len(positions), step, jobs), jobs)
 
+    def _find_one(self, Q, positions, found):
+        """The same for one query, which has nobody to share a pass with."""
+        u = self._state.transform_queries(Q)
+        if self.n * self.k >= _MANY:
+            self._search(Q, u, self._exact_bounds(u), self.n, positions, found)
+        elif self._reads_rows():
+            near = self._state.searched(
+                Q, u, lambda points: points.nearest_of_all(found.K)
+            )
+            found.put(positions, *near)
+        else:
+            self._search(Q, u, self._exact_expansion(u), self.n, positions, found)
+
     def _reads_rows(self):
-        """Whether one query by itself is better off reading rows than multiplying."""
+        """Whether compiled loops can read rows, and these are long enough to."""
         long = self.k >= _LONG and compiled.fast() is not None
         return long and self._state.held_rows() is not None
-
-    def _find_by_reading(self, Q, positions, found, jobs):
-        """The same for one query, which threads share the points for."""
-        u = self._state.transform_queries(Q)
-        parts = slices(self.n, -(-self.n // jobs))
-
-        def search(points):
-            def task(part):
-                return points.nearest_between(part.start, part.stop, found.K)
-
-            return kernels.merged(run(task, parts, jobs), found.K)
-
-        found.put(positions, *self._state.searched(Q, u, search))
 
     def _search(self, Q, u, bounds, most, positions, found):
         """Fill in what the bounds decide; the positions of the queries they do not."""

@@ -79,12 +79,11 @@ class HeldCandidates:
         how = bounds.slack, bounds.room, asked, answer
         compiled.fast().nearest_by_rows((rows, squares, part.queries), *how)
 
-    def nearest_between(self, start, stop, K):
-        """The nearest of the points start … stop - 1, by a compiled loop over all."""
-        shape = len(self.queries), min(K, stop - start)
+    def nearest_of_all(self, K):
+        """The nearest by a compiled loop that evaluates every point."""
+        shape = len(self.queries), K
         found = np.empty(shape, dtype=np.intp), np.empty(shape)
-        asked = self.queries, self.held, start, stop
-        compiled.fast().nearest_by_reading(*asked, found)
+        compiled.fast().nearest_by_reading(self.queries, self.held, found)
         return found
 
 
@@ -143,24 +142,6 @@ def nearest(bounds, candidates, most, indices, squares):
         exact = np.concatenate([exact, candidates.squares(q, rest)])
         put_smallest(found, exact, indices[q], squares[q])
     return undecided
-
-
-def merged(parts, K):
-    """The K nearest of what was found in parts of the points.
-
-    Examples
-    --------
-    >>> near, far = np.array([[3, 5]]), np.array([[7, 9]])
-    >>> merged([(near, near / 2.0), (far, far / 9.0)], 2)
-    (array([[7, 9]]), array([[0.77777778, 1.        ]]))
-    """
-    if len(parts) == 1:
-        return parts[0]
-    indices = np.concatenate([found for found, _ in parts], axis=1)
-    squares = np.concatenate([found for _, found in parts], axis=1)
-    best = np.lexsort((indices, squares))[:, :K]
-    by_row = np.arange(len(best))[:, np.newaxis]
-    return indices[by_row, best], squares[by_row, best]
 
 
 def looked_at_first(K, n):

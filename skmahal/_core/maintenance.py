@@ -165,11 +165,6 @@ class MetricMaintenance(ExactMaintenance):
         """
         return self._front.pays or not self._plans_m
 
-    @property
-    def most_threads_for_one(self):
-        """One for a query that looks at sketches, which are little to read."""
-        return 1 if self.looks_at_sketches else super().most_threads_for_one
-
     def saved(self):
         """The same as plain values and arrays, the secret key among them. O(1)."""
         sketches = {

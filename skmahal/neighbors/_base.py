@@ -504,14 +504,10 @@ class SketchedNeighborsBase(LearnsMetric):
         return slices(X.shape[0], batch_rows(X.shape[0], query_bytes, budget, jobs))
 
     def _thread_count(self, X):
-        """Threads for the queries X: each has a query, and memory for its distances.
-
-        They may share the points for a query that is alone.
-        """
-        engine = self._engine
+        """Threads for the queries X: each has a query, and memory for its distances."""
         if X.shape[0] == 1:
-            most = engine.most_threads_for_one
-            return most if most == 1 else min(most, thread_count(self.n_jobs))
+            return 1
+        engine = self._engine
         room = int(_share_of_memory() // (engine.n * engine.dtype.itemsize))
         return max(1, min(thread_count(self.n_jobs), X.shape[0], room))
 

@@ -1,14 +1,12 @@
 """Compiled loops and NumPy find the same neighbours, which are those of brute force."""
 
 from importlib.util import find_spec
-from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
-from scipy import sparse
 
 from skmahal._core import compiled, kernels
 from skmahal._core import exact as exact_module
@@ -138,13 +136,10 @@ def test_queries_that_products_leave_open_are_said(backend, room):
 
 
 @pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
-@pytest.mark.parametrize("parts", [1, 3])
 @pytest.mark.parametrize("pending", [0, 2])
-def test_every_point_may_be_read(parts, pending):
+def test_every_point_may_be_read(pending):
     candidates, exact, _ = case(pending=pending)
-    edges = np.linspace(0, 700, parts + 1).astype(int)
-    found = [candidates.nearest_between(*ends, 9) for ends in pairwise(edges)]
-    indices, squares = kernels.merged(found, 9)
+    indices, squares = candidates.nearest_of_all(9)
     assert_allclose(squares, np.sort(exact, axis=1)[:, :9])
     assert_allclose(np.take_along_axis(exact, indices, axis=1), squares)
 
@@ -244,28 +239,17 @@ def test_the_smallest_of_many_are_found_through_a_sample():
 
 
 @pytest.mark.parametrize("K", [1, 7, 200, 300])
-@pytest.mark.parametrize("jobs", [1, 2, 7])
+@pytest.mark.parametrize("many", [True, False], ids=["multiplied", "read"])
+@pytest.mark.parametrize("k", [20, 130])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_threads_share_the_points_for_one_query(backend, K, jobs, dtype):
-    """Also where a thread has fewer points than neighbours are asked for."""
+def test_one_query_is_answered_by_itself(backend, monkeypatch, K, many, k, dtype):
+    monkeypatch.setattr(exact_module, "_MANY", 0 if many else 10**9)
     rng = np.random.default_rng(0)
-    U, X = rng.normal(size=(130, 140)), rng.normal(size=(301, 140))
+    U, X = rng.normal(size=(k, 140)), rng.normal(size=(301, 140))
     index = ExactMaintenance(U.astype(dtype), X[:300].astype(dtype))
-    index.update_low_rank(rng.normal(size=130), rng.normal(size=140))
-    found, indices = index.kneighbors(X[300].astype(dtype), K, jobs=jobs)
+    index.update_low_rank(rng.normal(size=k), rng.normal(size=140))
+    found, indices = index.kneighbors(X[300].astype(dtype), K)
     exact = np.linalg.norm((X[:300] - X[300]) @ index.U.T.astype(float), axis=1)
     rtol = 1e-4 if dtype == np.float32 else 1e-10
     assert_allclose(found[0], np.sort(exact)[:K], rtol=rtol)
     assert_allclose(exact[indices[0]], found[0], rtol=rtol)
-
-
-@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
-def test_more_threads_are_for_rows_that_loops_can_read(monkeypatch):
-    monkeypatch.setattr(exact_module, "_NUMBERS_A_THREAD", 10_000)
-    X = np.random.default_rng(0).normal(size=(100, 200))
-    assert ExactMaintenance(None, X).most_threads_for_one == 3
-    assert ExactMaintenance(None, X[:, :50]).most_threads_for_one == 1
-    assert ExactMaintenance(None, sparse.csr_matrix(X)).most_threads_for_one == 1
-    assert ExactMaintenance(None, X + 1e6).most_threads_for_one == 1
-    monkeypatch.setattr(compiled, "fast", lambda: None)
-    assert ExactMaintenance(None, X).most_threads_for_one == 1
