@@ -4,6 +4,7 @@ import gc
 import time
 from contextlib import nullcontext
 from functools import lru_cache
+from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
@@ -12,6 +13,10 @@ _FLUSH_BYTES = 1 << 27
 # Threads of another library's pool spin for a while after its last call: those of
 # OpenBLAS for 2^26 cycles.
 _REST = 0.1
+# After it, caches are cold and cores asleep: on a virtual machine the second one began
+# 3 ms late, and both were slower by half for 10 ms more. Calls that this would show in
+# are timed twice in a row.
+_SHORT = 0.25
 
 
 def timed(call, *args, **kwargs):
@@ -21,15 +26,22 @@ def timed(call, *args, **kwargs):
     return time.perf_counter() - start, result
 
 
+class Times(NamedTuple):
+    """Seconds of each call, by name: as the first after a rest, and right after it."""
+
+    rested: dict
+    in_a_row: dict
+
+
 def alternate(calls, *, rounds=7, budget=30.0, before=None, rivals=(), far=2.5):
     """Seconds of each call, taken in turn, round after round.
 
-    Each is called once untimed at first. Rounds end when `budget` seconds are spent,
-    after three at the least. Of the `rivals`, those more than `far` times slower than
-    the fastest of them are timed in the first round alone. `before` runs ahead of every
-    timed call.
+    Each is called once untimed at first, and then comes twice in every turn, or once
+    where it is long. Rounds end when `budget` seconds are spent, after three at the
+    least. Of the `rivals`, those more than `far` times slower than the fastest of them
+    are timed in the first round alone. `before` runs ahead of every timed call.
     """
-    times = {name: [] for name in calls}
+    times = Times({name: [] for name in calls}, {name: [] for name in calls})
     spent = 0.0
     for call in calls.values():
         spent += timed(call)[0]
@@ -37,15 +49,23 @@ def alternate(calls, *, rounds=7, budget=30.0, before=None, rivals=(), far=2.5):
         if done >= 3 and spent * (done + 2) / (done + 1) > budget:
             break
         for name, call in calls.items():
-            if done and _is_far(name, times, rivals, far):
+            if done and _is_far(name, times.in_a_row, rivals, far):
                 continue
             time.sleep(_REST)
-            if before is not None:
-                before()
-            seconds, _ = timed(call)
-            times[name].append(seconds)
+            seconds = _timed_after(before, call)
+            times.rested[name].append(seconds)
             spent += seconds
+            if seconds < _SHORT:
+                seconds = _timed_after(before, call)
+                spent += seconds
+            times.in_a_row[name].append(seconds)
     return times
+
+
+def _timed_after(before, call):
+    if before is not None:
+        before()
+    return timed(call)[0]
 
 
 def median(times):

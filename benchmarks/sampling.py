@@ -68,7 +68,7 @@ def measure(n, n_jobs, rounds):
         runs["peer", limit] = _timing.pinned(
             lambda: [peer.sample(q, 1, rng) for q in few], limit
         )
-    times = _timing.alternate(runs, rounds=rounds)
+    times = _timing.alternate(runs, rounds=rounds).in_a_row
     brute = [_timing.summary(times["peer", limit], len(few)) for limit in (None, 1)]
     ours = _timing.summary(times["ours"], len(Q))
     brute = min(brute, key=lambda entry: entry["median"])
