@@ -16,6 +16,12 @@ _RUN = 32
 _BLOCK = 512
 _ABREAST = 4
 
+# Entries of points that are open for queries, before these are evaluated. If that many
+# queries ask for a point, rows are taken by parts of so many bytes.
+_MOST_OPEN = 1 << 18
+_SHARED = 2
+_PART_BYTES = 1 << 22
+
 # Rows that brute force multiplies by all queries in one product.
 _ROWS_AT_ONCE = 512
 
@@ -328,6 +334,30 @@ def _evaluate_all(keys, places, start, size, query, candidates, goal, room):
 
 
 @njit(cache=True, nogil=True)
+def _evaluate_open(segment, sizes, queries, candidates, found, rest, begins, ends):
+    """Evaluate what is open for some queries, each at begins[q] … ends[q] of `rest`.
+
+    Where several queries ask for most points, rows are taken by parts that stay in
+    cache until all queries have been there.
+    """
+    keys, places = rest
+    _, _, start, points = segment
+    indices, squares = found
+    room = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
+    step = max(points, 1)
+    if np.sum(ends - begins) > _SHARED * points:
+        step = max(1, _PART_BYTES // max(1, candidates[0][:1].nbytes))
+    for stop in range(step, points + step, step):
+        for q in range(len(queries)):
+            first = begins[q]
+            while begins[q] < ends[q] and places[begins[q]] < stop:
+                begins[q] += 1
+            here, goal = slice(first, begins[q]), (squares[q], indices[q])
+            asked = start, sizes[q], queries[q], candidates, goal, room
+            _evaluate_all(keys[here], places[here], *asked)
+
+
+@njit(cache=True, nogil=True)
 def _search(segment, sizes, queries, candidates, ahead, left, found, undecided):
     """Evaluate what the bounds on a segment of the points leave open, best first.
 
@@ -339,22 +369,30 @@ def _search(segment, sizes, queries, candidates, ahead, left, found, undecided):
     tile, _, start, points = segment
     indices, squares = found
     best = np.empty(ahead, dtype=tile.dtype), np.empty(ahead, dtype=np.intp)
-    rest = np.empty(points + 1, dtype=tile.dtype), np.empty(points + 1, dtype=np.intp)
+    most = max(_MOST_OPEN, points + 1)
+    rest = np.empty(most, dtype=tile.dtype), np.empty(most, dtype=np.intp)
     room = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
+    begins, ends = np.zeros(len(queries), np.intp), np.zeros(len(queries), np.intp)
+    used = 0
     for q in range(len(queries)):
         if undecided[q]:
             continue
+        if used + points >= most:
+            asked = segment, sizes, queries, candidates, found
+            _evaluate_open(*asked, rest, begins, ends)
+            used = 0
         goal, size = (squares[q], indices[q]), sizes[q]
-        asked = start, size, queries[q], candidates, goal, room
         _smallest_bounds(segment, q, goal[0][0] - size, *best)
-        _evaluate_all(*best, *asked)
+        _evaluate_all(*best, start, size, queries[q], candidates, goal, room)
         _use(segment, q, best[1])
         limit = goal[0][0] - size
-        count = _open(segment, q, limit, *rest)
+        count = _open(segment, q, limit, rest[0][used:], rest[1][used:])
         left[q] -= count + np.sum((best[1] >= 0) & (best[0] <= limit))
         undecided[q] = left[q] < 0
         if not undecided[q]:
-            _evaluate_all(rest[0][:count], rest[1][:count], *asked)
+            begins[q], ends[q] = used, used + count
+            used += count
+    _evaluate_open(segment, sizes, queries, candidates, found, rest, begins, ends)
 
 
 @njit(cache=True, nogil=True)

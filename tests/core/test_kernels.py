@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy.spatial.distance import cdist
 
 from skmahal._core import compiled, kernels
 from skmahal._core import exact as exact_module
@@ -253,3 +254,19 @@ def test_one_query_is_answered_by_itself(backend, monkeypatch, K, many, k, dtype
     rtol = 1e-4 if dtype == np.float32 else 1e-10
     assert_allclose(found[0], np.sort(exact)[:K], rtol=rtol)
     assert_allclose(exact[indices[0]], found[0], rtol=rtol)
+
+
+@pytest.mark.parametrize(
+    ("n", "k", "queries"), [(3000, 4, 200), (300, 8192, 6)], ids=["many", "large"]
+)
+def test_points_that_are_open_for_all_queries_are_evaluated_in_parts(n, k, queries):
+    """More entries than are kept at a time, and rows that come by parts."""
+    rng = np.random.default_rng(0)
+    X, Q = rng.normal(size=(n, k)), rng.normal(size=(queries, k))
+    candidates = HeldCandidates(Q, X, np.empty((0, k)), np.empty((0, n)))
+    bounds = np.zeros((queries, n))
+    indices, squares, undecided = search(bounds, candidates, 5, n)
+    exact = cdist(Q, X, "sqeuclidean")
+    assert not undecided.any()
+    assert_array_equal(indices, np.argsort(exact, axis=1)[:, :5])
+    assert_allclose(squares, np.sort(exact, axis=1)[:, :5])
