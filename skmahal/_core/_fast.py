@@ -498,7 +498,7 @@ def nearest_by_columns(points, slack, room, asked, answer):
     _finish(found)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, fastmath=_SUMS)
 def _add_share(values, share, more):
     for j in range(len(more)):
         values[j] += share * more[j]
@@ -649,41 +649,54 @@ def _leaf(query, power, nodes, uniforms):
 
 
 @njit(cache=True, nogil=True)
-def draw(asked, nodes, points, candidates, found):
-    """See :meth:`skmahal._core.tree.DistanceTree.sample`; -1 is to start over.
+def leaves(asked, nodes, found, mass):
+    """The leaf that every walk reaches, or 0 where it starts over, and its mass.
 
     `asked` are the queries that nodes are weighed by, whose walk it is, the power and
-    random numbers (levels, walks); `points` are the queries for candidates.
+    random numbers (levels, walks).
     """
-    queries, owner, power, uniforms = asked
-    capacity, starts = len(nodes[0]) // 2, nodes[3]
-    for i in range(len(owner)):
-        mine = uniforms[:, i]
-        node, total = _leaf(queries[owner[i]], power, nodes, mine)
-        found[i] = -1
-        if node == 0:
-            continue
-        start, stop = starts[node - capacity], starts[node - capacity + 1]
-        edges, edge = np.empty(stop - start), 0.0
-        for at in range(len(edges)):
-            square = _exact(points[owner[i]], candidates, start + at, np.inf)
-            edge += np.sqrt(square) if power == 1 else square
-            edges[at] = edge
-        if power == 2:
-            total = edge
-        for at in range(len(edges)):
-            if mine[-1] * total < edges[at]:
-                found[i] = start + at
-                break
-
-
-@njit(cache=True, nogil=True)
-def leaves(asked, nodes, found, mass):
-    """The leaf that every walk reaches, or 0 where it starts over, and its mass."""
     queries, owner, power, uniforms = asked
     for i in range(len(owner)):
         walk = _leaf(queries[owner[i]], power, nodes, uniforms[:, i])
         found[i], mass[i] = walk
+
+
+@njit(cache=True, nogil=True)
+def _edges(query, candidates, start, stop, power):
+    """Sums of the distances, to a power, to the points start … stop - 1 so far."""
+    edges, edge = np.empty(stop - start), 0.0
+    for at in range(len(edges)):
+        square = _exact(query, candidates, start + at, np.inf)
+        edge += np.sqrt(square) if power == 1 else square
+        edges[at] = edge
+    return edges
+
+
+@njit(cache=True, nogil=True)
+def draw(asked, nodes, points, candidates, found):
+    """See :meth:`skmahal._core.tree.DistanceTree.sample`; -1 is to start over.
+
+    `points` are the queries for candidates, the rest as for :func:`leaves`. Walks that
+    meet at a leaf share its distances.
+    """
+    _, owner, power, uniforms = asked
+    capacity, starts = len(nodes[0]) // 2, nodes[3]
+    leaf, mass = np.empty(len(owner), dtype=np.intp), np.empty(len(owner))
+    leaves(asked, nodes, leaf, mass)
+    keys = owner * (2 * capacity) + leaf
+    last, edges = -1, np.empty(0)
+    for i in np.argsort(keys):
+        found[i] = -1
+        if leaf[i] == 0:
+            continue
+        start, stop = starts[leaf[i] - capacity], starts[leaf[i] - capacity + 1]
+        if keys[i] != last:
+            last = keys[i]
+            edges = _edges(points[owner[i]], candidates, start, stop, power)
+        total = mass[i] if power == 1 else edges[-1]
+        at = np.searchsorted(edges, uniforms[-1, i] * total, side="right")
+        if at < len(edges):
+            found[i] = start + at
 
 
 @njit(cache=True, nogil=True)

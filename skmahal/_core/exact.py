@@ -2,6 +2,7 @@
 
 import math
 from copy import deepcopy
+from itertools import count
 
 import numpy as np
 from scipy import sparse
@@ -367,8 +368,9 @@ class ExactMaintenance:
         """
         return self.exact_kneighbors(Q, K, jobs)
 
-    def nearest(self, Q, K, jobs=1):
-        """The same for who has checked the arguments and is inside :meth:`reading`."""
+    def _nearest(self, Q, K, jobs=1):
+        """The same for checked queries, inside :meth:`reading`."""
+        K = as_count("K", K, most=self.n)
         return self._exact_kneighbors(np.ascontiguousarray(Q), K, jobs)
 
     @reads
@@ -433,12 +435,13 @@ class ExactMaintenance:
         rng = random_state
         if not isinstance(rng, np.random.Generator):
             rng = np.random.default_rng(as_seeds("random_state", random_state))
-        before, tree = rng.bit_generator.state, self._state.current_tree()
+        tree = self._state.current_tree()
+        before, attempts = rng.bit_generator.state, count()
 
         def draw(points):
-            # It may have to be repeated, and then has the same draws.
-            rng.bit_generator.state = before
-            return tree.sample(u, size, power, rng, points)
+            # Another one has the same draws, by a generator that nobody else uses.
+            mine = _generator_at(rng, before) if next(attempts) else rng
+            return tree.sample(u, size, power, mine, points)
 
         draws = self._state.searched(Q, u, draw)
         return draws[0] if single else draws
@@ -681,6 +684,13 @@ class Found:
             self.indices, self.squares = indices, squares
         else:
             self.indices[positions], self.squares[positions] = indices, squares
+
+
+def _generator_at(rng, state):
+    """A generator of the kind of `rng`, at a state."""
+    other = deepcopy(rng)
+    other.bit_generator.state = state
+    return other
 
 
 def _as_points(name, X, dtype=None):

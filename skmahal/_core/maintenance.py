@@ -316,11 +316,11 @@ class MetricMaintenance(ExactMaintenance):
         K, jobs = as_count("K", K, most=self.n), as_count("jobs", jobs)
         if candidates is not None:
             candidates = as_count("candidates", candidates, least=K, most=self.n)
-        return self.nearest(Q, K, jobs, candidates)
+        return self._nearest(Q, K, jobs, candidates)
 
-    def nearest(self, Q, K, jobs=1, candidates=None):
-        """The same for who has checked the arguments and is inside :meth:`reading`."""
-        Q = np.ascontiguousarray(Q)
+    def _nearest(self, Q, K, jobs=1, candidates=None):
+        """The same for checked queries, inside :meth:`reading`."""
+        Q, K = np.ascontiguousarray(Q), as_count("K", K, most=self.n)
         if candidates is None and not self.looks_at_sketches:
             return self._exact_kneighbors(Q, K, jobs)
         found = Found(len(Q), K)

@@ -33,7 +33,8 @@ class Roots:
     def of_found(self, Q, squares, points):
         """Of some points for each query, (queries, points of each)."""
         state = self._state
-        norms, share = state.current_norms(), self._indistinct(1.0)
+        norms = state.current_norms()
+        share = self._indistinct(1.0)
         if compiled.fast() is not None:
             roots, norms = (
                 np.empty(squares.shape, state.dtype),

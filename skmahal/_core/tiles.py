@@ -149,7 +149,10 @@ def _sizes(parts):
     """Squared lengths of queries and of points over all parts."""
     dtype = parts[0].queries.dtype
     queries = sum(part.weight * row_squares(part.queries) for part in parts)
-    points = sum(dtype.type(part.weight) * part.squares for part in parts)
+    points = sum(
+        dtype.type(part.weight) * part.squares.astype(dtype, copy=False)
+        for part in parts
+    )
     return queries, points
 
 

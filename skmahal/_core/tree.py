@@ -138,9 +138,10 @@ class DistanceTree:
         """Indices with probability ∝ ``d ** power``, (queries, size), power 1 or 2.
 
         `points` are candidates of :mod:`.kernels` for the same queries. Expected
-        O(k log n) a draw; walks that are still starting over after many rounds are
-        drawn from all distances, which changes the cost and not the distribution.
-        Uniform where all distances are zero.
+        O(k log n) a draw, and O(k bucket) for every leaf that draws of a query reach;
+        walks that are still starting over after many rounds are drawn from all
+        distances, which changes the cost and not the distribution. Uniform where all
+        distances are zero.
         """
         queries = queries.astype(np.float64)
         draws = np.empty(len(queries) * size, dtype=np.intp)

@@ -120,7 +120,7 @@ class KNeighborsQueries:
         # Where no other thread is at work, there is none for BLAS to disturb.
         alone = len(queries) == jobs == 1
         with nullcontext() if alone else one_blas_thread():
-            return engine.nearest(queries, K + own, jobs, **budget)
+            return engine._nearest(queries, K + own, jobs, **budget)
 
 
 class RadiusNeighborsQueries:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 # From this many features on a product takes longer than the instructions around it.
-_LARGE = 256
+_MANY_FEATURES = 256
 
 # What products in single precision are trusted with: a first answer, and then by how
 # much each of a few corrections brings what is left down.
@@ -89,7 +89,7 @@ def taken_out(A, v, alpha, tol, rank):
     (True, array([0., 1.]), 0.8)
     """
     found = None
-    if len(v) >= _LARGE and hasattr(A, "in_single"):
+    if len(v) >= _MANY_FEATURES and hasattr(A, "in_single"):
         # What leaves the range of float32 comes to nothing, which is seen.
         with np.errstate(all="ignore"):
             found = _refined(A, v.astype(np.float64), alpha, tol, rank)
@@ -120,14 +120,15 @@ def _settled(space, alpha, tol):
     values, vectors = np.linalg.eigh(reduced)
     if values[0] < 0:
         vector = np.copysign(1, vectors[0, 0]) * vectors[:, 0]
-        whole, along = vector @ space.basis, space.length * vector[0]
-        found = TakenOut.of_eigenvector(whole, along, values[0], alpha)
+        along = space.length * vector[0]
+        found = TakenOut.of_eigenvector(vector, along, values[0], alpha)
     else:
         vector = _solution(space)
-        whole, along = vector @ space.basis, space.length * vector[0]
-        found = TakenOut.of_solution(whole, along, alpha)
+        found = TakenOut.of_solution(vector, space.length * vector[0], alpha)
     error = found.error(space.border * abs(vector[-1]), alpha, space.length)
-    return found if error <= tol * space.scale else None
+    if error > tol * space.scale:
+        return None
+    return found._replace(vector=vector @ space.basis)
 
 
 def _solution(space):
@@ -155,7 +156,7 @@ def _refined(A, v, alpha, tol, rank):
     for _ in range(_ROUNDS):
         found, shift, rest = _held_against(A, v, alpha, x, first.negative)
         error = found.error(np.linalg.norm(rest), alpha, space.length)
-        if not (np.isfinite(error) and shift <= 0):
+        if not np.isfinite(error) or _has_other_sign(found, shift, alpha):
             return None
         if error <= tol * space.scale:
             return found
@@ -176,6 +177,11 @@ def _held_against(A, v, alpha, x, negative):
     value = x @ image - alpha * along**2
     rest = alpha * along * v - image + value * x
     return TakenOut.of_eigenvector(x, along, value, alpha), value, rest
+
+
+def _has_other_sign(found, shift, alpha):
+    """Whether single precision was wrong about there being a negative eigenvalue."""
+    return shift > 0 if found.negative else alpha * found.along > 1
 
 
 def _conjugate_gradients(A, shift, b):

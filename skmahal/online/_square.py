@@ -10,7 +10,7 @@ from ._log import StepLog
 _ROOM = 64
 
 # Numbers up to this have products in float32, and sums of them.
-_LARGE = 1e15
+_MOST_IN_SINGLE = 1e15
 
 
 class MovingSquare:
@@ -52,7 +52,7 @@ class MovingSquare:
         scales, terms = self._terms.between(0, self._count)
         # Of a semi-definite matrix, the largest number is on the diagonal.
         sizes = np.concatenate([self._stored.diagonal(), abs(scales[:, 0])])
-        if not sizes.max() < _LARGE:
+        if not sizes.max() < _MOST_IN_SINGLE:
             return None
         if self._stored_in_single is None:
             self._stored_in_single = self._stored.astype(np.float32)

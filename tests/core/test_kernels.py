@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose, assert_array_equal
+from scipy import sparse
 from scipy.spatial.distance import cdist
 
 from skmahal._core import compiled, kernels
@@ -92,8 +93,9 @@ class Images:
     def expansion(self, way):
         if way == "columns":
             return Expansion(self.parts, 1e-5, self.room)
-        squares = row_squares(self.X).astype(self.X.dtype)
-        return Expansion([Part(self.Q, self.X, squares)], 1e-5, self.room)
+        # In float64, as norms are.
+        part = Part(self.Q, self.X, row_squares(self.X))
+        return Expansion([part], 1e-5, self.room)
 
     def assert_nearest(self, indices, squares, rtol):
         K = indices.shape[1]
@@ -107,10 +109,11 @@ class Images:
 @pytest.mark.parametrize("lead", [0, 6])
 @pytest.mark.parametrize(("n", "K"), [(1, 1), (130, 7), (700, 10), (700, 300)])
 @pytest.mark.parametrize(("dtype", "rtol"), [(np.float64, 1e-12), (np.float32, 1e-4)])
+@pytest.mark.parametrize("queries", [1, 5])
 def test_products_and_search_in_one_find_the_nearest(
-    backend, way, lead, n, K, dtype, rtol
+    backend, way, lead, n, K, dtype, rtol, queries
 ):
-    images = Images(n, dtype=dtype, lead=lead)
+    images = Images(n, dtype=dtype, lead=lead, queries=queries)
     found = search(images.expansion(way), images.candidates, K, n)
     assert not found[2].any()
     images.assert_nearest(*found[:2], rtol)
@@ -240,14 +243,16 @@ def test_the_smallest_of_many_are_found_through_a_sample():
 
 
 @pytest.mark.parametrize("K", [1, 7, 200, 300])
-@pytest.mark.parametrize("many", [True, False], ids=["multiplied", "read"])
+@pytest.mark.parametrize("many", [True, False], ids=["many", "few"])
 @pytest.mark.parametrize("k", [20, 130])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_one_query_is_answered_by_itself(backend, monkeypatch, K, many, k, dtype):
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix])
+def test_one_query_is_answered_by_itself(backend, monkeypatch, K, many, k, dtype, kind):
+    """By a product of many numbers, or of few in rows that are short; or by reading."""
     monkeypatch.setattr(exact_module, "_MANY", 0 if many else 10**9)
     rng = np.random.default_rng(0)
     U, X = rng.normal(size=(k, 140)), rng.normal(size=(301, 140))
-    index = ExactMaintenance(U.astype(dtype), X[:300].astype(dtype))
+    index = ExactMaintenance(U.astype(dtype), kind(X[:300].astype(dtype)))
     index.update_low_rank(rng.normal(size=k), rng.normal(size=140))
     found, indices = index.kneighbors(X[300].astype(dtype), K)
     exact = np.linalg.norm((X[:300] - X[300]) @ index.U.T.astype(float), axis=1)
@@ -270,3 +275,8 @@ def test_points_that_are_open_for_all_queries_are_evaluated_in_parts(n, k, queri
     assert not undecided.any()
     assert_array_equal(indices, np.argsort(exact, axis=1)[:, :5])
     assert_allclose(squares, np.sort(exact, axis=1)[:, :5])
+
+
+def test_bounds_of_rows_are_of_the_type_of_the_rows():
+    images = Images(300, dtype=np.float32)
+    assert images.expansion("rows").multiplied().dtype == np.float32

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from skmahal._core import compiled
+from skmahal._core.exact import ExactMaintenance
 from skmahal._core.kernels import HeldCandidates, TakenCandidates
+from skmahal._core.state import State
 from skmahal._core.tiles import row_squares
 from skmahal._core.tree import DistanceTree
 
@@ -168,3 +170,32 @@ def test_the_compiled_walk_takes_the_same_turns(monkeypatch, power):
     np.testing.assert_array_equal(by_loops, draws(held=False))
     monkeypatch.setattr(compiled, "fast", lambda: None)
     np.testing.assert_array_equal(by_loops, draws(held=True))
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_draws_that_meet_at_a_leaf_share_its_distances(power):
+    planted = Planted(60, 4, np.random.default_rng(0))
+    points = planted.candidates(planted.rng.normal(size=(1, K)), held=False)
+    asked = []
+    plain = points.squares
+    points.squares = lambda q, i: asked.append(len(i)) or plain(q, i)
+    rng = np.random.default_rng(1)
+    planted.tree.sample(points.queries, 5000, power, rng, points)
+    # A round for every walk that starts over, each with every leaf once.
+    assert sum(asked) <= 60 * 30
+
+
+def test_a_search_that_is_repeated_has_the_same_draws(monkeypatch):
+    """And goes on from where one that is not repeated would."""
+    X = np.random.default_rng(0).normal(size=(300, K))
+    index, searched = ExactMaintenance(2 * np.eye(K), X), State.searched
+    rng, other = np.random.default_rng(1), np.random.default_rng(1)
+    expected = [index.sample_exact(X[0], 50, random_state=rng) for _ in range(2)]
+
+    def twice(state, Q, u, search):
+        searched(state, Q, u, search)
+        return searched(state, Q, u, search)
+
+    monkeypatch.setattr(State, "searched", twice)
+    draws = [index.sample_exact(X[0], 50, random_state=other) for _ in range(2)]
+    np.testing.assert_array_equal(draws, expected)

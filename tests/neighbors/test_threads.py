@@ -354,3 +354,24 @@ def test_answers_about_all_points_are_those_of_some_version(engine, n_jobs):
         assert not thread.is_alive()
     assert set(answered) == set(right)
     assert not wrong
+
+
+@pytest.mark.parametrize("engine", PARAMS)
+@pytest.mark.parametrize("count", [1, 4])
+def test_points_that_go_before_a_query_begins_are_not_its_neighbours(
+    engine, count, monkeypatch
+):
+    """They are removed when the number of neighbours has been looked at."""
+    U = normal_metric(K_ROWS, 0)
+    index = SketchedMahalanobisNeighbors(
+        20, metric_learner=U, n_jobs=1, **PARAMS[engine]
+    ).fit(points(N, 0))
+    batches = index._batches
+
+    def remove_then_go_on(*args, **kwargs):
+        index.remove_points(np.arange(10, N))
+        return batches(*args, **kwargs)
+
+    monkeypatch.setattr(index, "_batches", remove_then_go_on)
+    with pytest.raises(ValueError, match="from 1 to 10, got 20"):
+        index.kneighbors(points(count, 1))

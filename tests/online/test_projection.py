@@ -4,12 +4,13 @@ import numpy as np
 import pytest
 
 from skmahal.online import POLA, _projection
-from skmahal.online._projection import _LARGE, taken_out
-from skmahal.online._square import MovingSquare, SingleSquare
+from skmahal.online._projection import _MANY_FEATURES, taken_out
+from skmahal.online._square import _ROOM, MovingSquare, SingleSquare
+from skmahal.online._steps import subtracted
 
 from .streams import DensePOLA, pair_stream
 
-D, TOL = _LARGE + 3, 1e-10
+D, TOL = _MANY_FEATURES + 3, 1e-10
 
 
 def normal(*shape, seed=0):
@@ -68,6 +69,25 @@ def test_the_answer_solves_its_equation_to_the_tolerance(kind, alpha, inside):
     assert found.along == pytest.approx(v @ found.vector, rel=1e-6, abs=1e-12)
 
 
+@pytest.mark.parametrize("smallest", [1e-4, 1e-6, 1e-8])
+@pytest.mark.parametrize("beyond", [-1e-2, -1e-6, 1e-6, 1e-2, 1.0])
+def test_signs_that_single_precision_cannot_tell_are_right(smallest, beyond):
+    """Where the least eigenvalue of ``A - α vvᵀ`` is near zero, on either side."""
+    basis, _ = np.linalg.qr(normal(D, D))
+    values = np.repeat([smallest, 1.0], [20, D - 20])
+    U = np.sqrt(values)[:, np.newaxis] * basis
+    v = normal(D, seed=1)
+    alpha = (1 + beyond) / np.sum((basis @ v) ** 2 / values)
+    A = (basis.T * values) @ basis
+    change, clipped = subtracted(U, v, alpha, TOL, MovingSquare(A))
+    values, vectors = np.linalg.eigh(A - alpha * np.outer(v, v))
+    exact = (vectors * np.maximum(values, 0)) @ vectors.T
+    moved = U + change.W @ change.V.T
+    assert np.linalg.norm(moved.T @ moved - exact, 2) < 10 * TOL
+    if abs(values[0]) > 1e-12:
+        assert clipped == (values[0] < 0)
+
+
 @pytest.mark.parametrize("alpha", [1e-3, 0.3])
 def test_nearly_all_products_are_in_single_precision(products, alpha):
     A, _ = semidefinite("decaying")
@@ -108,3 +128,12 @@ def test_steps_of_many_features_are_those_of_the_dense_formulas(dtype, limit, pr
     assert products["single"] > 2 * products["double"]
     off = np.linalg.norm(learner.get_mahalanobis_matrix() - oracle.A)
     assert off < limit * np.linalg.norm(oracle.A)
+
+
+def test_single_precision_follows_for_as_long_as_the_stream_goes_on(products):
+    pairs, y = pair_stream(3 * _ROOM, D)
+    learner = POLA().fit(3 * pairs, y)
+    # Each is two terms of A.
+    assert learner.version_ > _ROOM
+    # One for the loss, and a few to hold answers against A.
+    assert products["double"] < 5 * learner.n_steps_
