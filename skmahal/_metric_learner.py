@@ -1,5 +1,8 @@
 """From the `metric_learner` parameter of an estimator to the matrix U."""
 
+from copy import copy
+from sys import intern
+
 import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
@@ -121,10 +124,23 @@ def _is_of_metric_learn(learner):
     return type(learner).__module__.split(".")[0] == "metric_learn"
 
 
+def _as_before_pickling(learner):
+    """A copy whose words are the same objects as equal ones in the code of a library.
+
+    Learners of metric-learn set ``"deprecated"`` in place of what they were given,
+    which :func:`sklearn.base.clone` takes for a change once they have been pickled.
+    """
+    learner = copy(learner)
+    for name, value in vars(learner).items():
+        if type(value) is str:
+            setattr(learner, name, intern(value))
+    return learner
+
+
 def _fitted(learner, X, y):
     """A fitted clone of the learner, which gets numbers for labels."""
     try:
-        learner = clone(learner)
+        learner = clone(_as_before_pickling(learner))
     except TypeError as error:
         raise TypeError(f"metric_learner cannot be cloned: {error}") from error
     try:

@@ -1,5 +1,7 @@
 """Every kind of `metric_learner` gives its metric, and moves an index to it."""
 
+import pickle
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -600,3 +602,23 @@ def test_what_is_no_learner_is_refused_by_name(kind, bad):
     estimator = kind(metric_learner=bad)
     with pytest.raises((ValueError, TypeError), match="metric_learner"):
         estimator.fit(X, Y)
+
+
+class SetsWord(BaseEstimator):
+    """A learner that puts a word of its own in place of an equal one, as some do."""
+
+    def __init__(self, word="deprecated"):
+        self.word = "deprecated" if word == "deprecated" else word
+
+    def fit(self, X, y=None):
+        self.components_ = np.eye(X.shape[1])
+        return self
+
+
+def test_a_learner_that_replaces_words_is_fitted_after_pickling():
+    knn = SketchedMahalanobisClassifier(1, metric_learner=SetsWord())
+    again = pickle.loads(pickle.dumps(knn))
+    with pytest.raises(RuntimeError, match="Cannot clone"):
+        clone(again.metric_learner)
+    X, y = np.eye(3), [0, 1, 2]
+    assert list(again.fit(X, y).predict(X)) == y

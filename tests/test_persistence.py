@@ -270,7 +270,7 @@ def asked(index):
 d = int(sys.argv[2])
 Q = np.random.default_rng(5).normal(size=(3, d)).astype(np.float32)
 params = {"m": 16, "lead": 8, "random_state": 0, "n_jobs": 1}
-X = np.random.default_rng(1).normal(size=(600, d)).astype(np.float32)
+X = np.random.default_rng(1).normal(size=(5000, d)).astype(np.float32)
 asked(SketchedMahalanobisNeighbors(**params).fit(X))
 for mode in ("r", None):
     before = memory()

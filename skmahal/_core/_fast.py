@@ -369,7 +369,7 @@ def _search(segment, sizes, queries, candidates, ahead, left, found, undecided):
     tile, _, start, points = segment
     indices, squares = found
     best = np.empty(ahead, dtype=tile.dtype), np.empty(ahead, dtype=np.intp)
-    most = max(_MOST_OPEN, points + 1)
+    most = max(points + 1, min(_MOST_OPEN, points * len(queries) + 1))
     rest = np.empty(most, dtype=tile.dtype), np.empty(most, dtype=np.intp)
     room = np.empty(_ABREAST, dtype=np.intp), np.empty(_ABREAST)
     begins, ends = np.zeros(len(queries), np.intp), np.zeros(len(queries), np.intp)

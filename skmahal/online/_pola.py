@@ -36,8 +36,9 @@ class POLA(OnlineLearner):
         The matrix U to start from, by default the identity; "zeros" is the paper's.
     tol : float, default=1e-10
         Error of a projected A in a step, relative to its largest eigenvalue; at least
-        the rounding error of the floating type. A larger one takes fewer products.
-        A is semi-definite whatever it is.
+        the rounding error of the floating type, and up to about its square root where
+        A is singular but for rounding, as with points of low rank and a little noise.
+        A larger one takes fewer products. A is semi-definite whatever it is.
     reservoir_size : int, default=128
         Points that are held to make pairs of labelled points.
     n_pairs : int, default=4

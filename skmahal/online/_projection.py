@@ -19,6 +19,9 @@ _ROUNDS = 4
 _MOST_PRODUCTS = 100
 _BETWEEN_CHECKS = 3
 
+# Of rounding errors of A, what may be expected in the square of one vector.
+_SHARE = 1 / 16
+
 
 class TakenOut(NamedTuple):
     """Whether an eigenvalue λ is negative, and what the step is made of.
@@ -48,6 +51,16 @@ class TakenOut(NamedTuple):
         if self.negative:
             return off * (length + self.root) / (self.along + self.root)
         return 2 * alpha * length * off
+
+    def rounding_error(self, rounding, alpha, length):
+        """The same for an eigenvector, where squares under A are off by `rounding`.
+
+        Where v is all but orthogonal to the eigenvector, that is divided by next to
+        nothing, in the step and in the root.
+        """
+        gap = np.sqrt(self.root**2 + rounding / alpha) - self.root
+        off = rounding * (length + self.root) + alpha * length**2 * gap
+        return off / (self.along + self.root)
 
 
 class Square:
@@ -92,7 +105,7 @@ def taken_out(A, v, alpha, tol, rank):
     if len(v) >= _MANY_FEATURES and hasattr(A, "in_single"):
         # What leaves the range of float32 comes to nothing, which is seen.
         with np.errstate(all="ignore"):
-            found = _refined(A, v.astype(np.float64), alpha, tol, rank)
+            found = _refined(A, v, alpha, tol, rank)
     if found is None:
         space = _Krylov(A, v, rank)
         found = _from_space(space, alpha, tol, lambda size: max(1, size // 16))
@@ -123,19 +136,47 @@ def _settled(space, alpha, tol):
         along = space.length * vector[0]
         found = TakenOut.of_eigenvector(vector, along, values[0], alpha)
     else:
-        vector = _solution(space)
+        vector, _ = _solution(space, alpha)
         found = TakenOut.of_solution(vector, space.length * vector[0], alpha)
     error = found.error(space.border * abs(vector[-1]), alpha, space.length)
     if error > tol * space.scale:
         return None
-    return found._replace(vector=vector @ space.basis)
+    if found.negative:
+        error = found.rounding_error(_SHARE * space.noise, alpha, space.length)
+        if error > tol * space.scale:
+            found = _nearer(found, error, space, alpha)
+    return found._replace(vector=found.vector @ space.basis)
 
 
-def _solution(space):
-    """``A⁺v`` on the Krylov space."""
+def _nearer(found, error, space, alpha):
+    """An eigenvector with that error, or a solution without it if that is nearer.
+
+    The eigenvalue is all but zero where its error is large, and so is what of v has to
+    be left out for ``α vᵀx ≤ 1``.
+    """
+    vector, left = _solution(space, alpha)
+    other = TakenOut.of_solution(vector, space.length * vector[0], alpha)
+    return other if other.error(left, alpha, space.length) < error else found
+
+
+def _solution(space, alpha):
+    """``A⁺v`` on the Krylov space, and the length of what of v it leaves out.
+
+    Eigenvalues of A that rounding may have made are left out, by the error that they
+    would bring and that leaving them out does; and so are the smallest as long as
+    ``α vᵀx`` is above 1.
+    """
     values, vectors = np.linalg.eigh(space.matrix())
-    values = np.maximum(values, np.finfo(float).eps * values[-1])
-    return vectors @ (vectors[0] * space.length / values)
+    parts, noise = space.length * vectors[0], space.noise
+    brought = noise / np.maximum(values, noise)
+    brought += (
+        alpha * space.length * abs(parts) * noise / np.maximum(values, noise) ** 2
+    )
+    taken = brought < 1
+    shares = np.where(taken, alpha * parts**2 / np.where(taken, values, 1), 0)
+    taken &= np.cumsum(shares[::-1])[::-1] <= 1
+    inverse = np.where(taken, parts, 0) / np.where(taken, values, 1)
+    return vectors @ inverse, np.linalg.norm(parts[~taken])
 
 
 def _refined(A, v, alpha, tol, rank):
@@ -146,7 +187,8 @@ def _refined(A, v, alpha, tol, rank):
     returned was held against A itself. None where that does not come near enough, as
     for an A that is singular but for rounding.
     """
-    single = A.in_single()
+    dtype, v = v.dtype, v.astype(np.float64)
+    single, eps = A.in_single(), _SHARE * np.finfo(dtype).eps
     if single is None:
         return None
     space = _Krylov(single, v, rank, np.float32)
@@ -159,7 +201,9 @@ def _refined(A, v, alpha, tol, rank):
         if not np.isfinite(error) or _has_other_sign(found, shift, alpha):
             return None
         if error <= tol * space.scale:
-            return found
+            if found.negative:
+                error = found.rounding_error(eps * space.scale, alpha, space.length)
+            return found if error <= tol * space.scale else None
         x = found.vector + _conjugate_gradients(single, shift, rest)
     return None
 
@@ -227,6 +271,11 @@ class _Krylov:
     def exhausted(self):
         """Whether A maps the space into itself."""
         return self.border == 0
+
+    @property
+    def noise(self):
+        """Rounding errors of A."""
+        return np.finfo(self._dtype).eps * self.scale
 
     @property
     def basis(self):

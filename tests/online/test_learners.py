@@ -43,6 +43,40 @@ def test_a_thousand_steps_agree_with_the_dense_formulas(name, init, d):
         assert learner.b_ == pytest.approx(oracle.b, rel=1e-8)
 
 
+def low_rank_pairs(n, d, noise, seed):
+    """Pairs of three dimensions, and of more by a little."""
+    rng = np.random.default_rng(seed)
+    points = rng.normal(size=(n, 2, 3)) @ rng.normal(size=(3, d)) / np.sqrt(3 * d)
+    points += noise * rng.normal(size=points.shape)
+    return points, np.where(rng.random(n) < 0.5, 1, -1)
+
+
+@pytest.mark.parametrize("init", ["identity", "zeros"])
+@pytest.mark.parametrize("noise", [0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4])
+@pytest.mark.parametrize("seed", range(3))
+def test_pola_is_right_where_a_is_singular_but_for_a_little(init, noise, seed):
+    learner, oracle = beginning("POLA", init, 20)
+    pairs, y = low_rank_pairs(200, 20, noise, seed)
+    learner.partial_fit(pairs, y)
+    for (a, b), sign in zip(pairs, y, strict=True):
+        oracle.step(a - b, sign)
+    # Rounding errors under a root, in each of 200 steps.
+    assert relative_error(learner, oracle) < 200 * np.sqrt(np.finfo(float).eps)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_pola_is_right_in_single_precision_where_pairs_come_again(seed):
+    rng = np.random.default_rng(seed)
+    few = (rng.normal(size=(5, 2, 20)) / np.sqrt(20)).astype(np.float32)
+    which, y = rng.integers(5, size=300), np.where(rng.random(300) < 0.5, 1, -1)
+    learner, oracle = beginning("POLA", "zeros", 20)
+    learner.partial_fit(few[which], y)
+    for (a, b), sign in zip(few[which].astype(float), y, strict=True):
+        oracle.step(a - b, sign)
+    limit = 16 * np.sqrt(np.finfo(np.float32).eps)
+    assert relative_error(learner, oracle) < limit
+
+
 @EVERY
 def test_the_metric_is_semidefinite_after_a_hundred_thousand_steps(name):
     learner, oracle = beginning(name, "identity", 2)
