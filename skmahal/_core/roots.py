@@ -36,11 +36,9 @@ class Roots:
         norms = state.current_norms()
         share = self._indistinct(1.0)
         if compiled.fast() is not None:
-            roots, norms = (
-                np.empty(squares.shape, state.dtype),
-                compiled.read_only(norms),
-            )
-            if not compiled.fast().roots(squares, points, norms, share, roots):
+            roots = np.empty(squares.shape, dtype=state.dtype)
+            asked = squares, points, compiled.read_only(norms), share
+            if not compiled.fast().roots(*asked, roots):
                 return roots
         else:
             roots = np.sqrt(squares).astype(state.dtype)

@@ -168,15 +168,12 @@ def _solution(space, alpha):
     """
     values, vectors = np.linalg.eigh(space.matrix())
     parts, noise = space.length * vectors[0], space.noise
-    brought = noise / np.maximum(values, noise)
-    brought += (
-        alpha * space.length * abs(parts) * noise / np.maximum(values, noise) ** 2
-    )
+    values = np.maximum(values, noise)
+    brought = noise / values * (1 + alpha * space.length * abs(parts) / values)
     taken = brought < 1
-    shares = np.where(taken, alpha * parts**2 / np.where(taken, values, 1), 0)
+    shares = alpha * np.where(taken, parts, 0) ** 2 / values
     taken &= np.cumsum(shares[::-1])[::-1] <= 1
-    inverse = np.where(taken, parts, 0) / np.where(taken, values, 1)
-    return vectors @ inverse, np.linalg.norm(parts[~taken])
+    return vectors @ (np.where(taken, parts, 0) / values), np.linalg.norm(parts[~taken])
 
 
 def _refined(A, v, alpha, tol, rank):
