@@ -133,7 +133,8 @@ class POLA(OnlineLearner):
 
     def _begin(self, points, labelled):
         super()._begin(points, labelled)
-        self._square = None
+        known = isinstance(self.init, str) and self.init == "identity"
+        self._square = MovingSquare(np.eye(points.shape[1])) if known else None
         self.b_ = 1.0
         self.n_clipped_ = 0
 

@@ -2,23 +2,31 @@
 
 import numpy as np
 
-from skmahal._core.saved import array_from, require
+from skmahal._core.saved import integer_from, require
 
-from ._log import StepLog
+from ._resolvent import Resolvent
+from ._terms import TermSum
 
 # Terms beside the stored matrix: few enough to cost little in a product with it.
 _ROOM = 64
 
-# Numbers up to this have products in float32, and sums of them.
-_MOST_IN_SINGLE = 1e15
+# Squared length of a sum of two unit vectors that is nothing but rounding.
+_NOTHING = 1e-28
+
+# Sizes of A, up and down, whose inverse float32 holds, and products with it.
+_MOST = 1e15
+
+# By how much A is shifted to be inverted, in units of its mean eigenvalue.
+_SHIFT = 0.01
+
+_POWERS = 10
 
 
-class MovingSquare:
+class MovingSquare(TermSum):
     """The matrix ``A = UᵀU`` after so many steps, as a value that never changes.
 
-    ``A = stored + Σ c x xᵀ`` in float64, whatever U is. A product with A reads one
-    matrix, where the two with U and its transpose read a larger one twice. A step is
-    O(d), and once in `_ROOM` terms it is O(d²) for each.
+    It is in float64, whatever U is. A product with A reads one matrix, where the two
+    with U and its transpose read a larger one twice. A step is two terms or one.
 
     Parameters
     ----------
@@ -36,34 +44,50 @@ class MovingSquare:
     """
 
     def __init__(self, A):
-        self._stored, self._stored_in_single = A, None
-        self._terms, self._count = StepLog(_ROOM, 1, len(A), np.float64), 0
+        super().__init__(A, _ROOM)
+        self._scale = self._inverse = None
 
-    def __matmul__(self, q):
-        """``A @ q``; O(d²)."""
-        scales, terms = self._terms.between(0, self._count)
-        return self._stored @ q + (scales[:, 0] * (terms @ q)) @ terms
+    @property
+    def scale(self):
+        """About the largest eigenvalue of the stored matrix, from below.
 
-    def in_single(self):
-        """The same for products in float32, or None where A is too large for that.
-
-        O(d²) once in as many steps as make a new stored matrix.
+        O(d²) when it is first asked for.
         """
-        scales, terms = self._terms.between(0, self._count)
-        # Of a semi-definite matrix, the largest number is on the diagonal.
-        sizes = np.concatenate([self._stored.diagonal(), abs(scales[:, 0])])
-        if not sizes.max() < _MOST_IN_SINGLE:
+        if self._scale is None:
+            largest = self._stored.diagonal().argmax()
+            image = self._stored[largest]
+            for _ in range(_POWERS):
+                direction = image / (np.sqrt(image @ image) or 1.0)
+                image = self._stored @ direction
+            self._scale = direction @ image
+        return self._scale
+
+    def near_inverse(self):
+        """``(A + sI)⁻¹`` for a small s, or None where float32 has no room for it.
+
+        O(d³) when it is first asked for, and then O(d²) for each term of A.
+        """
+        if not 1 / _MOST < self.scale < _MOST:
             return None
-        if self._stored_in_single is None:
-            self._stored_in_single = self._stored.astype(np.float32)
-        parts = scales[:, 0].astype(np.float32), terms.astype(np.float32)
-        return SingleSquare(self._stored_in_single, *parts)
+        if self._inverse is None:
+            shift = _SHIFT * self._stored.trace() / len(self._stored)
+            self._inverse, self._known = Resolvent.of(self._stored, shift), 0
+        if self._inverse is not None:
+            for scale, term in zip(*self._since(self._known), strict=True):
+                self._inverse = self._inverse.followed(scale, term)
+            self._known = self._count
+        return self._inverse
+
+    def forget_inverse(self):
+        """Let :meth:`near_inverse` begin anew."""
+        self._inverse = None
 
     def moved(self, change, image):
         """``A`` after ``U += w vᵀ``, where `image` is ``w @ U`` before.
 
         ``A + v xᵀ + x vᵀ`` with ``x = Uᵀw + ½‖w‖² v``, as two squares, which lose least
-        where v and x are of one length.
+        where v and x are of one length. One of them is nothing where v and x are
+        parallel.
         """
         w, v = (factor[:, 0].astype(np.float64) for factor in change)
         x = image + (w @ w / 2) * v
@@ -71,43 +95,32 @@ class MovingSquare:
         if not min(sizes):
             return self
         v, x = v / sizes[0], x / sizes[1]
-        scale = sizes[0] * sizes[1] / 2
-        return self._with(scale, v + x)._with(-scale, v - x)
-
-    def _with(self, scale, term):
-        now = object.__new__(MovingSquare)
-        now.__dict__.update(self.__dict__)
-        if self._count == _ROOM:
-            scales, terms = self._terms.between(0, _ROOM)
-            now._stored = self._stored + (scales * terms).T @ terms
-            now._stored_in_single = None
-            now._terms, now._count = self._terms.latest(0, _ROOM), 0
-        now._terms = now._terms.followed(now._count, [scale], term)
-        now._count += 1
+        now, scale = self, sizes[0] * sizes[1] / 2
+        for sign in (1, -1):
+            term = v + sign * x
+            if term @ term > _NOTHING:
+                now = now.plus(sign * scale, term)
         return now
 
+    def _add_in(self):
+        if self._inverse is not None:
+            self._inverse, self._known = self.near_inverse(), 0
+        self._scale = None
+        super()._add_in()
+
     def __getstate__(self):
-        scales, terms = self._terms.between(0, self._count)
-        return {"A": self._stored, "scales": scales, "terms": terms}
+        state = super().__getstate__()
+        if self._inverse is not None:
+            inverse = self._inverse.__getstate__()
+            state.update(inverse=inverse, known=self._known)
+        return state
 
     def __setstate__(self, state):
-        doubles = (np.dtype(np.float64),)
-        A = array_from(state, "A", doubles, (None, None))
-        scales = array_from(state, "scales", doubles, (None, 1))
-        terms = array_from(state, "terms", doubles, (len(scales), len(A)))
-        require(A.shape == (len(A), len(A)), "A is not square")
-        require(len(terms) <= _ROOM, "A has too many terms")
-        self.__init__(A)
-        self._terms.begin(scales, terms)
-        self._count = len(terms)
-
-
-class SingleSquare:
-    """``A + Σ c x xᵀ`` for products in float32."""
-
-    def __init__(self, A, scales, terms):
-        self._A, self._scales, self._terms = A, scales, terms
-
-    def __matmul__(self, q):
-        q = q.astype(np.float32, copy=False)
-        return self._A @ q + (self._scales * (self._terms @ q)) @ self._terms
+        self._begin(state, np.float64, _ROOM)
+        self._scale = self._inverse = None
+        if "inverse" in state:
+            self._inverse = Resolvent.__new__(Resolvent)
+            self._inverse.__setstate__(state["inverse"])
+            same = self._inverse.shape == self.shape
+            require(same, "A and its inverse are of different sizes")
+            self._known = integer_from(state, "known", most=self._count)

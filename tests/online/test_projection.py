@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from skmahal.online import POLA, _projection
+from skmahal.online import POLA, _refined
 from skmahal.online._projection import _MANY_FEATURES, taken_out
-from skmahal.online._square import _ROOM, MovingSquare, SingleSquare
+from skmahal.online._resolvent import Resolvent
+from skmahal.online._square import _ROOM, MovingSquare
 from skmahal.online._steps import subtracted
 
 from .streams import DensePOLA, pair_stream
@@ -36,7 +37,7 @@ KINDS = ("few values", "decaying", "singular", "nearly singular")
 def products(monkeypatch):
     """How many products of A there were, in single and in double precision."""
     seen = {"single": 0, "double": 0}
-    for kind, name in ((SingleSquare, "single"), (MovingSquare, "double")):
+    for kind, name in ((Resolvent, "single"), (MovingSquare, "double")):
         plain = kind.__matmul__
 
         def counted(self, q, plain=plain, name=name):
@@ -108,7 +109,7 @@ def test_what_single_precision_cannot_hold_is_done_in_double(products, scale):
 
 
 def test_what_does_not_converge_is_done_in_double(monkeypatch, products):
-    monkeypatch.setattr(_projection, "_ROUNDS", 1)
+    monkeypatch.setattr(_refined, "_ROUNDS", 1)
     A, _ = semidefinite("decaying")
     v = normal(D, seed=1) / 10
     found = taken_out(MovingSquare(A), v, 0.3, TOL, D)
