@@ -1,5 +1,6 @@
 """POLA: the pseudo-metric online learning algorithm."""
 
+from copy import copy
 from numbers import Real
 
 import numpy as np
@@ -171,11 +172,14 @@ class POLA(OnlineLearner):
         if self._square is None:
             U = factor.components().astype(np.float64)
             self._square = MovingSquare(U.T @ U)
+        # What it comes to know of its inverse is lost with the step if that fails.
+        square = copy(self._square)
         tol = max(self.tol, np.finfo(factor.dtype).eps)
-        change, clipped = subtracted(factor, z, alpha, tol, self._square)
+        change, clipped = subtracted(factor, z, alpha, tol, square)
         self.n_clipped_ += clipped
         if change is not None:
-            self._square = self._square.moved(change, change.W[:, 0] @ factor)
+            square = square.moved(change, change.W[:, 0] @ factor)
+        self._square = square
         return moved(factor, change)
 
     def _farther(self, factor, z, alpha):

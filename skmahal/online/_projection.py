@@ -10,9 +10,6 @@ from ._krylov import Krylov
 from ._refined import refined
 from ._taken_out import TakenOut, solvable
 
-# From this many features on a product takes longer than the instructions around it.
-_MANY_FEATURES = 256
-
 
 class Square:
     """``UᵀU`` that is not formed."""
@@ -32,8 +29,7 @@ def taken_out(A, v, alpha, tol, rank):
     ----------
     A : array of shape (d, d)
         Semi-definite, or anything that ``A @ q`` works on. Where it has `near_inverse`,
-        as :class:`~._square.MovingSquare` has, that saves most products if there are
-        many features.
+        as :class:`~._square.MovingSquare` has, that saves most products.
     v : ndarray of shape (d,)
         Not zero.
     alpha : float
@@ -54,7 +50,7 @@ def taken_out(A, v, alpha, tol, rank):
     (True, array([0., 1.]), 0.8)
     """
     found = None
-    if len(v) >= _MANY_FEATURES and hasattr(A, "near_inverse"):
+    if hasattr(A, "near_inverse"):
         # What leaves the range of float32 comes to nothing, which is seen.
         with np.errstate(all="ignore"):
             found = refined(A, v, alpha, tol, rank)

@@ -56,26 +56,32 @@ def refined(A, v, alpha, tol, rank):
     inverse = A.near_inverse()
     if inverse is None:
         return None
-    noise, v = np.finfo(v.dtype).eps * A.scale, v.astype(np.float64)
-    problem = _Problem(A, inverse, Krylov(inverse, v, rank, np.float32), alpha)
-    most = tol * A.scale
+    most, noise = tol * A.scale, np.finfo(v.dtype).eps * A.scale
+    v = v.astype(np.float64)
+    space = Krylov(inverse, v, rank, np.float32)
+    problem = _Problem(A, inverse, space, alpha, noise)
     first = _first_answer(problem, max(most, _COARSE * A.scale))
-    found, rounds = _mended(problem, v, first, most)
-    if found is None or (rounds >= _MANY_ROUNDS and inverse.age > _OLD):
+    found, error, rounds = _mended(problem, v, first, most)
+    if not error <= most or (rounds >= _MANY_ROUNDS and inverse.age > _OLD):
         A.forget_inverse()
-    if found is None or not found.negative:
+    if not error <= most:
+        return None
+    if not found.negative:
         return found
-    error = found.rounding_error(noise, alpha, problem.space.length)
-    return found if error <= most else _nearer(found, error, problem, v, most, noise)
+    # Corrections take about as many products again as the first answer.
+    A.worked(-alpha * found.root**2, 2 * space.size)
+    error = found.rounding_error(noise, alpha, space.length)
+    return found if error <= most else _nearer(found, error, problem, v, most)
 
 
 class _Problem(NamedTuple):
-    """A, M, the Krylov space of M, and α."""
+    """A, M, the Krylov space of M, α, and the size of rounding errors of A."""
 
     A: object
     inverse: object
     space: Krylov
     alpha: float
+    noise: float
 
     def spectrum(self):
         """Eigenvalues of M and of A on the space, their vectors, and parts of v."""
@@ -99,7 +105,7 @@ def _first_answer(problem, most):
 
 def _from_inverse(problem):
     """x on the Krylov space of M, and the error of the step with it."""
-    _, inverse, space, alpha = problem
+    _, inverse, space, alpha, _ = problem
     inverses, values, vectors, parts = problem.spectrum()
     lowest = np.linalg.eigvalsh(np.diag(values) - alpha * np.outer(parts, parts))[0]
     value = min(lowest, 0.0)
@@ -116,28 +122,28 @@ def _from_inverse(problem):
 
 
 def _mended(problem, v, x, most, definite=False):
-    """The answer that x comes to and the rounds, or None if its error stays too large.
+    """The answer that x comes to, its error, and the rounds.
 
+    It ends with an error of `most`, or where that does not become any smaller.
     `definite` says that no eigenvalue is negative.
     """
-    answers = _Answers(problem.A, v, 0.0 if definite else problem.alpha)
-    for rounds in range(1, _ROUNDS + 1):
+    _, _, space, alpha, noise = problem
+    answers = _Answers(problem.A, v, 0.0 if definite else alpha, noise)
+    error, rounds = np.inf, 0
+    while True:
+        rounds += 1
         answers.extend(x)
         vector, value, rest = answers.latest()
-        along = v @ vector
+        along, left = v @ vector, np.sqrt(rest @ rest)
         if value < 0:
-            found = TakenOut.of_eigenvector(vector, along, value, problem.alpha)
+            found = TakenOut.of_eigenvector(vector, along, value, alpha)
         else:
-            found = TakenOut.of_solution(vector, along, problem.alpha)
-        left = np.sqrt(rest @ rest)
-        error = found.error(left, problem.alpha, problem.space.length)
-        if error <= most:
-            return found, rounds
-        if not np.isfinite(error):
-            break
+            found = TakenOut.of_solution(vector, along, alpha)
+        before, error = error, found.error(left, alpha, space.length)
+        if error <= most or not error < before / 2 or rounds == _ROUNDS:
+            return found, error, rounds
         share = max(most / error / 4, _LEFT)
         x = left * _correction(problem, value, rest / left, share)
-    return None, rounds
 
 
 def _correction(problem, value, rest, share):
@@ -168,12 +174,12 @@ def _correction(problem, value, rest, share):
     return x.astype(np.float64)
 
 
-def _nearer(found, error, problem, v, most, noise):
+def _nearer(found, error, problem, v, most):
     """An eigenvector with that error, or a solution without it if that is nearer.
 
     None where single precision cannot tell what rounding errors of A may have made.
     """
-    _, inverse, space, alpha = problem
+    _, inverse, space, alpha, noise = problem
     if noise < _EPS * inverse.shift:
         return None
     _, values, vectors, parts = problem.spectrum()
@@ -181,17 +187,18 @@ def _nearer(found, error, problem, v, most, noise):
     left = vectors @ np.where(taken, 0, parts) @ space.basis
     x = vectors @ (np.where(taken, parts, 0) / values) @ space.basis
     other = TakenOut.of_solution(x, v @ x, alpha)
-    if not other.error(np.sqrt(left @ left), alpha, space.length) < error:
+    error -= other.error(np.sqrt(left @ left), alpha, space.length)
+    if not error > 0:
         return found
-    other, _ = _mended(problem, v - left, x, most, definite=True)
-    return found if other is None else other
+    other, off, _ = _mended(problem, v - left, x, most, definite=True)
+    return other if off < error else found
 
 
 class _Answers:
     """Answers on a space that grows, on which A is known in double precision."""
 
-    def __init__(self, A, v, alpha):
-        self._A, self._v, self._alpha = A, v, alpha
+    def __init__(self, A, v, alpha, noise):
+        self._A, self._v, self._alpha, self._noise = A, v, alpha, noise
         self._basis = self._images = np.empty((0, len(v)))
 
     def extend(self, direction):
@@ -213,11 +220,17 @@ class _Answers:
         reduced = matrix - self._alpha * np.outer(parts, parts)
         values, vectors = np.linalg.eigh(reduced)
         if self._alpha and values[0] < 0:
-            x, value = vectors[:, 0], values[0]
-            x = np.copysign(1, parts @ x) * x
+            x, value = np.copysign(1, parts @ vectors[:, 0]) * vectors[:, 0], values[0]
             target = self._alpha * (parts @ x) * self._v
         else:
-            x, value = np.linalg.lstsq(matrix, parts, rcond=None)[0], 0.0
+            x, value = _solution(matrix, parts, self._noise), 0.0
             target = self._v
         vector = x @ self._basis
         return vector, value, target - x @ self._images + value * vector
+
+
+def _solution(matrix, parts, noise):
+    """x of ``matrix @ x = parts`` but for eigenvalues that rounding may have made."""
+    values, vectors = np.linalg.eigh(matrix)
+    inverses = np.divide(1, values, out=np.zeros_like(values), where=values > noise)
+    return vectors @ (inverses * (parts @ vectors))

@@ -16,10 +16,15 @@ _NOTHING = 1e-28
 # Sizes of A, up and down, whose inverse float32 holds, and products with it.
 _MOST = 1e15
 
-# By how much A is shifted to be inverted, in units of its mean eigenvalue.
-_SHIFT = 0.01
+# By how much A is shifted to be inverted, in units of its mean eigenvalue: at first,
+# and within which bounds. A shift that is so many times off is worth another inverse.
+_SHIFT, _LEAST_SHIFT, _MOST_SHIFT = 0.01, 1e-3, 0.5
+_FAR_OFF = 3
 
 _POWERS = 10
+
+# Steps, their products, and the sum of the logarithms of their eigenvalues.
+_NO_WORK = 0, 0, 0.0
 
 
 class MovingSquare(TermSum):
@@ -46,6 +51,7 @@ class MovingSquare(TermSum):
     def __init__(self, A):
         super().__init__(A, _ROOM)
         self._scale = self._inverse = None
+        self._shift, self._work = _SHIFT, _NO_WORK
 
     @property
     def scale(self):
@@ -70,7 +76,7 @@ class MovingSquare(TermSum):
         if not 1 / _MOST < self.scale < _MOST:
             return None
         if self._inverse is None:
-            shift = _SHIFT * self._stored.trace() / len(self._stored)
+            shift = self._shift * self._mean_eigenvalue()
             self._inverse, self._known = Resolvent.of(self._stored, shift), 0
         if self._inverse is not None:
             for scale, term in zip(*self._since(self._known), strict=True):
@@ -81,6 +87,28 @@ class MovingSquare(TermSum):
     def forget_inverse(self):
         """Let :meth:`near_inverse` begin anew."""
         self._inverse = None
+
+    def worked(self, value, products):
+        """Take note of a negative eigenvalue, and what it took to find by the inverse.
+
+        Fewest products are needed where s is about as large. After d of them, another
+        inverse costs no more than they did.
+        """
+        steps, spent, logs = self._work
+        self._work = steps + 1, spent + products, logs + np.log(-value)
+        if self._work[1] > len(self._stored):
+            self._choose_shift()
+
+    def _choose_shift(self):
+        steps, _, logs = self._work
+        shift = np.exp(logs / steps) / self._mean_eigenvalue()
+        shift = float(np.clip(shift, _LEAST_SHIFT, _MOST_SHIFT))
+        if not 1 / _FAR_OFF < shift / self._shift < _FAR_OFF:
+            self._shift, self._inverse = shift, None
+        self._work = _NO_WORK
+
+    def _mean_eigenvalue(self):
+        return self._stored.trace() / len(self._stored)
 
     def moved(self, change, image):
         """``A`` after ``U += w vᵀ``, where `image` is ``w @ U`` before.
@@ -109,18 +137,25 @@ class MovingSquare(TermSum):
         super()._add_in()
 
     def __getstate__(self):
-        state = super().__getstate__()
+        state = {**super().__getstate__(), "shift": self._shift, "work": self._work}
         if self._inverse is not None:
-            inverse = self._inverse.__getstate__()
-            state.update(inverse=inverse, known=self._known)
+            state.update(inverse=self._inverse.__getstate__(), known=self._known)
         return state
 
     def __setstate__(self, state):
         self._begin(state, np.float64, _ROOM)
         self._scale = self._inverse = None
+        self._shift, self._work = float(state["shift"]), _work_from(state["work"])
+        require(0 < self._shift <= _MOST_SHIFT, f"shift is {self._shift}")
         if "inverse" in state:
             self._inverse = Resolvent.__new__(Resolvent)
             self._inverse.__setstate__(state["inverse"])
-            same = self._inverse.shape == self.shape
-            require(same, "A and its inverse are of different sizes")
+            require(self._inverse.shape == self.shape, "an inverse has another shape")
             self._known = integer_from(state, "known", most=self._count)
+
+
+def _work_from(work):
+    """Notes of what steps took, of a saved state."""
+    steps, spent, logs = work
+    require(np.isfinite(logs), f"logarithms add up to {logs}")
+    return int(steps), int(spent), float(logs)

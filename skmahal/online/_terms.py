@@ -1,5 +1,7 @@
 """A symmetric matrix that moves by terms of rank one."""
 
+from copy import copy
+
 import numpy as np
 
 from skmahal._core.saved import array_from, require
@@ -45,13 +47,18 @@ class TermSum:
 
     def plus(self, scale, term):
         """The matrix with one more term."""
-        now = object.__new__(type(self))
-        now.__dict__.update(self.__dict__)
+        now = copy(self)
         if self._count == self._terms.room:
             now._add_in()
         now._terms = now._terms.followed(now._count, [scale], term)
         now._count += 1
         return now
+
+    def __copy__(self):
+        """The same value as another object. O(1)."""
+        other = object.__new__(type(self))
+        other.__dict__.update(self.__dict__)
+        return other
 
     def _since(self, count):
         """The scales and the terms that came after so many."""

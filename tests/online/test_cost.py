@@ -7,7 +7,9 @@ import pytest
 from sklearn.base import clone
 
 from skmahal._core import compiled
-from skmahal.online import POLA, _log, _square
+from skmahal.online import POLA, _log, _projection, _square
+from skmahal.online._resolvent import _ROOM as _INVERSE_ROOM
+from skmahal.online._resolvent import Resolvent
 
 from .streams import LEARNERS, pair_stream
 
@@ -70,10 +72,30 @@ def test_a_step_is_two_products_and_no_decomposition(name, products, decompositi
     assert decompositions == []
 
 
-def test_a_dissimilar_pair_of_pola_is_one_product(products, decompositions):
+@pytest.fixture
+def inverses(monkeypatch):
+    """Products of the inverse and a vector, and how often it was made from A."""
+    seen = {"products": 0, "made": 0}
+    product, made = Resolvent.__matmul__, Resolvent.of
+
+    def counted(self, other):
+        seen["products"] += 1
+        return product(self, other)
+
+    def counted_of(A, shift):
+        seen["made"] += 1
+        return made(A, shift)
+
+    monkeypatch.setattr(Resolvent, "__matmul__", counted)
+    monkeypatch.setattr(Resolvent, "of", counted_of)
+    return seen
+
+
+def test_a_dissimilar_pair_of_pola_is_one_product(products, squares, decompositions):
     pairs, _ = pair_stream(100, D)
     learner = POLA().fit(pairs / 9, np.full(100, -1))
-    assert len(products) == 100
+    assert len(squares) == 100
+    assert products == []
     assert learner.version_ >= 100
     # Room is made once in D / 8 pairs, which is O(kd) for each of them.
     assert {name for name, _ in decompositions} == {"qr"}
@@ -86,12 +108,41 @@ def test_a_similar_pair_of_pola_decomposes_only_small_matrices(
     pairs, y = pair_stream(300, D)
     learner = POLA(tol=1e-4).fit(pairs, y)
     assert learner.n_clipped_ > 100
-    small = [size for name, size in decompositions if name == "eigh"]
-    assert {name for name, _ in decompositions} <= {"eigh", "qr"}
+    assert {name for name, _ in decompositions} <= {"eigh", "eigvalsh", "solve", "qr"}
+    small = [size for name, size in decompositions if name != "qr"]
     assert max(small) < D // 2
-    assert len(squares) < 300 * D // 4
-    # Of U: for the loss until A is held, for the step, and for how A follows.
-    assert len(products) < 3 * 300
+    # For the loss, and for two rounds of a step.
+    assert len(squares) < 3.5 * 300
+    # Of U: for the step, and for how A follows.
+    assert len(products) <= 2 * np.sum(y > 0)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+@pytest.mark.parametrize("size", [1, 30])
+def test_products_of_a_step_do_not_grow_with_the_stream(
+    size, dtype, squares, inverses, monkeypatch
+):
+    """As A loses its small eigenvalues, step by step, to the projections."""
+    plain = []
+    monkeypatch.setattr(
+        _projection,
+        "_from_krylov",
+        lambda *args, solve=_projection._from_krylov: plain.append(1) or solve(*args),
+    )
+    rng = np.random.default_rng(0)
+    pairs = (size * rng.normal(size=(12, 50, 2, D)) / np.sqrt(2 * D)).astype(dtype)
+    learner, counts = POLA(), []
+    for batch in pairs:
+        before = inverses["products"], len(squares)
+        learner.partial_fit(batch, np.where(rng.random(50) < 0.5, 1, -1))
+        counts.append((inverses["products"] - before[0], len(squares) - before[1]))
+    assert learner.n_clipped_ > 100
+    single, double = np.max(counts, axis=0) / 50
+    assert single < 40
+    assert double < 4
+    assert len(plain) <= 2
+    # In O(d³), so that it is O(d²) for each of its products.
+    assert inverses["made"] <= 1 + inverses["products"] / D
 
 
 def test_a_space_that_is_soon_exhausted_takes_few_products(products, squares):
@@ -118,5 +169,7 @@ def test_the_memory_of_a_stream_is_bounded(name, form):
     numbers = k * d + _log.log_room(d) * (k + d) + 8 * d
     if name == "POLA":
         numbers += d * d + _square._ROOM * (d + 1)
+        # The inverse is in single precision.
+        numbers += (d * d + _INVERSE_ROOM * (d + 1)) // 2
     assert 8 * k * d < min(sizes)
     assert max(sizes) < 8 * numbers + 4_000
