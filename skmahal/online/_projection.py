@@ -4,6 +4,8 @@ Both answers solve ``(A - λI) x = v``: with the negative eigenvalue λ of ``A -
 for which ``α vᵀx = 1``, or with λ = 0.
 """
 
+from contextlib import suppress
+
 import numpy as np
 
 from ._krylov import Krylov
@@ -52,7 +54,7 @@ def taken_out(A, v, alpha, tol, rank):
     found = None
     if hasattr(A, "near_inverse"):
         # What leaves the range of float32 comes to nothing, which is seen.
-        with np.errstate(all="ignore"):
+        with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
             found = refined(A, v, alpha, tol, rank)
     return _from_krylov(A, v, alpha, tol, rank) if found is None else found
 
