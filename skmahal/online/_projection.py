@@ -4,8 +4,6 @@ Both answers solve ``(A - λI) x = v``: with the negative eigenvalue λ of ``A -
 for which ``α vᵀx = 1``, or with λ = 0.
 """
 
-from contextlib import suppress
-
 import numpy as np
 
 from ._krylov import Krylov
@@ -54,7 +52,7 @@ def taken_out(A, v, alpha, tol, rank):
     found = None
     if hasattr(A, "near_inverse"):
         # What leaves the range of float32 comes to nothing, which is seen.
-        with np.errstate(all="ignore"), suppress(np.linalg.LinAlgError):
+        with np.errstate(all="ignore"):
             found = refined(A, v, alpha, tol, rank)
     return _from_krylov(A, v, alpha, tol, rank) if found is None else found
 

@@ -21,7 +21,7 @@ _BETWEEN_CHECKS = 3
 _ROUNDS = 12
 _MOST_PRODUCTS = 100
 
-# M is made anew where so many rounds were needed, after so many terms of A.
+# M is made anew where so many rounds are needed, after so many terms of A.
 _MANY_ROUNDS = 6
 _OLD = 128
 
@@ -60,18 +60,30 @@ def refined(A, v, alpha, tol, rank):
     v = v.astype(np.float64)
     space = Krylov(inverse, v, rank, np.float32)
     problem = _Problem(A, inverse, space, alpha, noise)
+    try:
+        found, rounds = _answered(problem, v, most)
+    except np.linalg.LinAlgError:
+        # Numbers have left the range of single precision.
+        found, rounds = None, _ROUNDS
+    if (found is None or rounds >= _MANY_ROUNDS) and inverse.age > _OLD:
+        A.forget_inverse()
+    return found
+
+
+def _answered(problem, v, most):
+    """An answer with an error of at most `most`, or None, and the rounds to it."""
+    A, _, space, alpha, noise = problem
     first = _first_answer(problem, max(most, _COARSE * A.scale))
     found, error, rounds = _mended(problem, v, first, most)
-    if not error <= most or (rounds >= _MANY_ROUNDS and inverse.age > _OLD):
-        A.forget_inverse()
     if not error <= most:
-        return None
-    if not found.negative:
-        return found
-    # Corrections take about as many products again as the first answer.
-    A.worked(-alpha * found.root**2, 2 * space.size)
-    error = found.rounding_error(noise, alpha, space.length)
-    return found if error <= most else _nearer(found, error, problem, v, most)
+        return None, rounds
+    if found.negative:
+        # Corrections take about as many products again as the first answer.
+        A.worked(-alpha * found.root**2, 2 * space.size)
+        error = found.rounding_error(noise, alpha, space.length)
+        if error > most:
+            found = _nearer(found, error, problem, v, most)
+    return found, rounds
 
 
 class _Problem(NamedTuple):

@@ -50,23 +50,21 @@ class MovingSquare(TermSum):
 
     def __init__(self, A):
         super().__init__(A, _ROOM)
-        self._scale = self._inverse = None
+        self._diagonal = A.diagonal()
+        self._largest = self._inverse = None
         self._shift, self._work = _SHIFT, _NO_WORK
 
     @property
     def scale(self):
-        """About the largest eigenvalue of the stored matrix, from below.
-
-        O(d²) when it is first asked for.
-        """
-        if self._scale is None:
-            largest = self._stored.diagonal().argmax()
-            image = self._stored[largest]
+        """About the largest eigenvalue of A; O(d²) once for a stored matrix."""
+        if self._largest is None:
+            image = self._stored[self._stored.diagonal().argmax()]
             for _ in range(_POWERS):
                 direction = image / (np.sqrt(image @ image) or 1.0)
                 image = self._stored @ direction
-            self._scale = direction @ image
-        return self._scale
+            self._largest = direction @ image
+        # Terms may have moved it since, but not out of these bounds.
+        return np.clip(self._largest, self._diagonal.max(), self._diagonal.sum())
 
     def near_inverse(self):
         """``(A + sI)⁻¹`` for a small s, or None where float32 has no room for it.
@@ -95,7 +93,8 @@ class MovingSquare(TermSum):
         inverse costs no more than they did.
         """
         steps, spent, logs = self._work
-        self._work = steps + 1, spent + products, logs + np.log(-value)
+        size = max(-value, np.finfo(float).tiny)
+        self._work = steps + 1, spent + products, logs + np.log(size)
         if self._work[1] > len(self._stored):
             self._choose_shift()
 
@@ -108,7 +107,7 @@ class MovingSquare(TermSum):
         self._work = _NO_WORK
 
     def _mean_eigenvalue(self):
-        return self._stored.trace() / len(self._stored)
+        return self._diagonal.mean()
 
     def moved(self, change, image):
         """``A`` after ``U += w vᵀ``, where `image` is ``w @ U`` before.
@@ -130,11 +129,16 @@ class MovingSquare(TermSum):
                 now = now.plus(sign * scale, term)
         return now
 
+    def plus(self, scale, term):
+        now = super().plus(scale, term)
+        now._diagonal = now._diagonal + scale * term**2
+        return now
+
     def _add_in(self):
         if self._inverse is not None:
             self._inverse, self._known = self.near_inverse(), 0
-        self._scale = None
         super()._add_in()
+        self._diagonal, self._largest = self._stored.diagonal(), None
 
     def __getstate__(self):
         state = {**super().__getstate__(), "shift": self._shift, "work": self._work}
@@ -144,7 +148,10 @@ class MovingSquare(TermSum):
 
     def __setstate__(self, state):
         self._begin(state, np.float64, _ROOM)
-        self._scale = self._inverse = None
+        self._diagonal = self._stored.diagonal()
+        for scale, term in zip(*self._since(0), strict=True):
+            self._diagonal = self._diagonal + scale * term**2
+        self._largest = self._inverse = None
         self._shift, self._work = float(state["shift"]), _work_from(state["work"])
         require(0 < self._shift <= _MOST_SHIFT, f"shift is {self._shift}")
         if "inverse" in state:
