@@ -56,17 +56,18 @@ def refined(A, v, alpha, tol, rank):
     inverse = A.near_inverse()
     if inverse is None:
         return None
-    most, noise = tol * A.scale, np.finfo(v.dtype).eps * A.scale
-    v = v.astype(np.float64)
     space = Krylov(inverse, v, rank, np.float32)
+    noise = np.finfo(v.dtype).eps * A.scale
     problem = _Problem(A, inverse, space, alpha, noise)
     try:
-        found, rounds = _answered(problem, v, most)
+        found, rounds = _answered(problem, v.astype(np.float64), tol * A.scale)
     except np.linalg.LinAlgError:
         # Numbers have left the range of single precision.
         found, rounds = None, _ROUNDS
     if (found is None or rounds >= _MANY_ROUNDS) and inverse.age > _OLD:
         A.forget_inverse()
+        if found is None:
+            return refined(A, v, alpha, tol, rank)
     return found
 
 
