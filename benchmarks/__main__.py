@@ -19,6 +19,7 @@ NAMES = [
     "memory",
     "scaling",
     "online_learning",
+    "learner_steps",
 ]
 SETTINGS = ["quick", "n_jobs", "exact_only"]
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -78,13 +78,16 @@ class POLA(OnlineLearner):
 
     Notes
     -----
-    A dissimilar pair costs O(kd), one pass over U. When the zero rows are used up, a QR
-    decomposition makes room, O(kd²) once in d / 8 such pairs, so O(kd) each. A
-    similar pair with a loss costs O(d²) a product with A, and takes as many products as
-    Lanczos' process needs for one eigenvector, at most rank(A) + 1. For these A is held
-    beside U from the first such pair on, d² numbers in float64 that are made in O(kd²)
-    and then follow U, and from 256 features on as many in float32, which most products
-    are made with.
+    A dissimilar pair costs O(d²), one product with A. When the zero rows are used up, a
+    QR decomposition makes room, O(kd²) once in d / 8 such pairs, so O(kd) each. A
+    similar pair with a loss costs O(kd) for U and O(d²) a product with A or with an
+    inverse of it, of which there are ten to forty mostly, and at most about rank(A).
+
+    For these, A is held beside U from the start, or from the first such pair on where U
+    does not start as the identity, d² numbers in float64 that follow U; and from the
+    first such pair on the inverse, as many in float32, that follows A. The inverse is
+    made in O(d³), once unless many products show that another would need fewer. All of
+    it is saved with a learner.
 
     References
     ----------

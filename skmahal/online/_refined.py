@@ -17,7 +17,7 @@ from ._taken_out import TakenOut, solvable
 _COARSE = 1e-7
 _LEFT = 1e-5
 
-_BETWEEN_CHECKS = 3
+_FIRST_LOOK, _MOST_WAIT = 3, 8
 _ROUNDS = 12
 _MOST_PRODUCTS = 100
 
@@ -106,14 +106,28 @@ class _Problem(NamedTuple):
 
 
 def _first_answer(problem, most):
-    """x on the Krylov space of M, where it has come to an error of `most`."""
-    space = problem.space
+    """x on the Krylov space of M, where it has come to an error of `most`.
+
+    It is looked at when, by how fast the error became smaller, that may be.
+    """
+    space, check, looks = problem.space, _FIRST_LOOK, []
     while True:
         space.extend()
-        if space.size % _BETWEEN_CHECKS == 0 or space.exhausted:
+        if space.size >= check or space.exhausted:
             x, error = _from_inverse(problem)
             if not error > most or space.exhausted:
                 return x
+            looks.append((space.size, np.log(error / most)))
+            check = space.size + _wait(looks)
+
+
+def _wait(looks):
+    """Products until the logarithm of the error comes to zero, at its latest rate."""
+    if len(looks) < 2:
+        return _FIRST_LOOK
+    (before, above), (now, left) = looks[-2:]
+    rate = max((above - left) / (now - before), left / _MOST_WAIT)
+    return int(np.ceil(left / rate))
 
 
 def _from_inverse(problem):
