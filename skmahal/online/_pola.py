@@ -6,6 +6,7 @@ from numbers import Real
 import numpy as np
 
 from skmahal._compat import Interval, StrOptions
+from skmahal._persistence import require_width
 
 from ._base import OnlineLearner, check_squares, moved
 from ._square import MovingSquare
@@ -130,6 +131,13 @@ class POLA(OnlineLearner):
         self.reservoir_size = reservoir_size
         self.n_pairs = n_pairs
         self.random_state = random_state
+
+    def _restored(self, state):
+        state = super()._restored(state)
+        square = state.get("_square")
+        if square is not None:
+            require_width(state, square.shape[0])
+        return state
 
     @property
     def _own_threshold(self):

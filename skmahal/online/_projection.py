@@ -10,6 +10,9 @@ from ._krylov import Krylov
 from ._refined import refined
 from ._taken_out import TakenOut, solvable
 
+# From this many features on an inverse saves more than it takes.
+_MANY_FEATURES = 16
+
 
 class Square:
     """``UᵀU`` that is not formed."""
@@ -29,7 +32,8 @@ def taken_out(A, v, alpha, tol, rank):
     ----------
     A : array of shape (d, d)
         Semi-definite, or anything that ``A @ q`` works on. Where it has `near_inverse`,
-        as :class:`~._square.MovingSquare` has, that saves most products.
+        as :class:`~._square.MovingSquare` has, that saves most products if there are
+        some features.
     v : ndarray of shape (d,)
         Not zero.
     alpha : float
@@ -50,7 +54,7 @@ def taken_out(A, v, alpha, tol, rank):
     (True, array([0., 1.]), 0.8)
     """
     found = None
-    if hasattr(A, "near_inverse"):
+    if len(v) >= _MANY_FEATURES and hasattr(A, "near_inverse"):
         # What leaves the range of float32 comes to nothing, which is seen.
         with np.errstate(all="ignore"):
             found = refined(A, v, alpha, tol, rank)

@@ -23,9 +23,9 @@ _MOST_PRODUCTS = 100
 
 # M is made anew where so many rounds are needed, after so many terms of A.
 _MANY_ROUNDS = 6
-_OLD = 128
+_OLD = 32
 
-_EPS = np.finfo(np.float32).eps
+_EPS = float(np.finfo(np.float32).eps)
 
 
 def refined(A, v, alpha, tol, rank):
@@ -53,26 +53,31 @@ def refined(A, v, alpha, tol, rank):
     found : TakenOut or None
         None where rounding errors of single precision are in the way.
     """
-    inverse = A.near_inverse()
-    if inverse is None:
-        return None
-    space = Krylov(inverse, v, rank, np.float32)
-    noise = np.finfo(v.dtype).eps * A.scale
-    problem = _Problem(A, inverse, space, alpha, noise)
-    try:
-        found, rounds = _answered(problem, v.astype(np.float64), tol * A.scale)
-    except np.linalg.LinAlgError:
-        # Numbers have left the range of single precision.
-        found, rounds = None, _ROUNDS
-    if (found is None or rounds >= _MANY_ROUNDS) and inverse.age > _OLD:
-        A.forget_inverse()
-        if found is None:
-            return refined(A, v, alpha, tol, rank)
-    return found
+    for _ in range(2):
+        inverse = A.near_inverse()
+        if inverse is None:
+            break
+        space = Krylov(inverse, v, rank, np.float32)
+        noise = np.finfo(v.dtype).eps * A.scale
+        problem = _Problem(A, inverse, space, alpha, noise)
+        try:
+            found, rounds = _answered(problem, v.astype(np.float64), tol * A.scale)
+        except np.linalg.LinAlgError:
+            # Numbers have left the range of single precision.
+            found, rounds = None, _ROUNDS
+        old = inverse.age > _OLD
+        if old and (found is None or rounds >= _MANY_ROUNDS):
+            A.forget_inverse()
+        if found is not None or not old:
+            return found
+    return None
 
 
 def _answered(problem, v, most):
-    """An answer with an error of at most `most`, or None, and the rounds to it."""
+    """An answer with an error of at most `most`, or None, and the rounds to it.
+
+    A is told what it took.
+    """
     A, _, space, alpha, noise = problem
     first = _first_answer(problem, max(most, _COARSE * A.scale))
     found, error, rounds = _mended(problem, v, first, most)

@@ -3,12 +3,15 @@
 import numpy as np
 from scipy.linalg import lapack
 
-from skmahal._core.saved import require
+from skmahal._core.saved import integer_from, require
 
 from ._terms import TermSum
 
 # Of terms in single precision there may be more, as they are half as long.
 _ROOM = 128
+
+# Shifts and scales, up and down, that leave float32 its range.
+_MOST = 1e20
 
 
 class Resolvent(TermSum):
@@ -41,7 +44,7 @@ class Resolvent(TermSum):
 
     def __init__(self, shift, stored):
         super().__init__(stored, _ROOM)
-        self.shift, self.age = shift, 0
+        self.shift, self.age = float(shift), 0
 
     @classmethod
     def of(cls, A, shift):
@@ -62,9 +65,12 @@ class Resolvent(TermSum):
         return cls(shift, lower + np.tril(lower, -1).T)
 
     def followed(self, scale, term):
-        """M after ``A += c x xᵀ``; one product."""
+        """M after ``A += c x xᵀ``, or None where it has left float32; one product."""
         image = self @ term
-        now = self.plus(-scale / (1 + scale * (term @ image)), image)
+        scale = -scale / (1 + scale * (term @ image))
+        if not (np.isfinite(image).all() and abs(scale) < _MOST):
+            return None
+        now = self.plus(scale, image)
         now.age += 1
         return now
 
@@ -73,5 +79,6 @@ class Resolvent(TermSum):
 
     def __setstate__(self, state):
         self._begin(state, np.float32, _ROOM)
-        self.shift, self.age = float(state["shift"]), int(state["age"])
-        require(0 < self.shift < np.inf, f"a matrix is shifted by {self.shift}")
+        self.shift, self.age = state["shift"], integer_from(state, "age")
+        holds = isinstance(self.shift, float) and 1 / _MOST < self.shift < _MOST
+        require(holds, f"a matrix is shifted by {self.shift!r}")

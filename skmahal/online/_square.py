@@ -51,20 +51,26 @@ class MovingSquare(TermSum):
     def __init__(self, A):
         super().__init__(A, _ROOM)
         self._diagonal = A.diagonal()
-        self._largest = self._inverse = None
+        self._scale = self._inverse = None
         self._shift, self._work = _SHIFT, _NO_WORK
 
     @property
     def scale(self):
-        """About the largest eigenvalue of A; O(d²) once for a stored matrix."""
-        if self._largest is None:
-            image = self._stored[self._stored.diagonal().argmax()]
+        """About the largest eigenvalue of A, from when its terms were last added in.
+
+        Or from later, where A has moved far since. O(d²) when it is found.
+        """
+        size = self._diagonal.max(), self._diagonal.sum()
+        before, largest = self._scale or (size, None)
+        near = all(a < 2 * b and b < 2 * a for a, b in zip(size, before, strict=True))
+        if largest is None or not near:
+            image = self @ np.eye(1, len(self._diagonal), self._diagonal.argmax())[0]
             for _ in range(_POWERS):
                 direction = image / (np.sqrt(image @ image) or 1.0)
-                image = self._stored @ direction
-            self._largest = direction @ image
-        # Terms may have moved it since, but not out of these bounds.
-        return np.clip(self._largest, self._diagonal.max(), self._diagonal.sum())
+                image = self @ direction
+            largest = float(direction @ image)
+            self._scale = size, largest
+        return largest
 
     def near_inverse(self):
         """``(A + sI)⁻¹`` for a small s, or None where float32 has no room for it.
@@ -74,17 +80,19 @@ class MovingSquare(TermSum):
         if not 1 / _MOST < self.scale < _MOST:
             return None
         if self._inverse is None:
-            shift = self._shift * self._mean_eigenvalue()
+            shift = self._shift * self._diagonal.mean()
             self._inverse, self._known = Resolvent.of(self._stored, shift), 0
-        if self._inverse is not None:
+        with np.errstate(all="ignore"):
             for scale, term in zip(*self._since(self._known), strict=True):
-                self._inverse = self._inverse.followed(scale, term)
-            self._known = self._count
+                if self._inverse is not None:
+                    self._inverse = self._inverse.followed(scale, term)
+        self._known = self._count
         return self._inverse
 
     def forget_inverse(self):
-        """Let :meth:`near_inverse` begin anew."""
+        """Let :meth:`near_inverse` begin anew, from A without terms."""
         self._inverse = None
+        self._add_in()
 
     def worked(self, value, products):
         """Take note of a negative eigenvalue, and what it took to find by the inverse.
@@ -93,21 +101,19 @@ class MovingSquare(TermSum):
         inverse costs no more than they did.
         """
         steps, spent, logs = self._work
-        size = max(-value, np.finfo(float).tiny)
-        self._work = steps + 1, spent + products, logs + np.log(size)
-        if self._work[1] > len(self._stored):
+        logs += float(np.log(max(-value, np.finfo(float).tiny)))
+        self._work = steps + 1, spent + products, logs
+        if spent + products > len(self._stored):
             self._choose_shift()
 
     def _choose_shift(self):
         steps, _, logs = self._work
-        shift = np.exp(logs / steps) / self._mean_eigenvalue()
-        shift = float(np.clip(shift, _LEAST_SHIFT, _MOST_SHIFT))
-        if not 1 / _FAR_OFF < shift / self._shift < _FAR_OFF:
-            self._shift, self._inverse = shift, None
+        mean = self._diagonal.mean()
+        best = np.clip(np.exp(logs / steps), _LEAST_SHIFT * mean, _MOST_SHIFT * mean)
+        if not 1 / _FAR_OFF < best / self._inverse.shift < _FAR_OFF:
+            self._shift = float(best / mean)
+            self.forget_inverse()
         self._work = _NO_WORK
-
-    def _mean_eigenvalue(self):
-        return self._diagonal.mean()
 
     def moved(self, change, image):
         """``A`` after ``U += w vᵀ``, where `image` is ``w @ U`` before.
@@ -136,12 +142,14 @@ class MovingSquare(TermSum):
 
     def _add_in(self):
         if self._inverse is not None:
-            self._inverse, self._known = self.near_inverse(), 0
+            self.near_inverse()
         super()._add_in()
-        self._diagonal, self._largest = self._stored.diagonal(), None
+        self._diagonal, self._scale = self._stored.diagonal(), None
+        self._known = 0
 
     def __getstate__(self):
-        state = {**super().__getstate__(), "shift": self._shift, "work": self._work}
+        state = super().__getstate__()
+        state.update(scale=self._scale, shift=self._shift, work=self._work)
         if self._inverse is not None:
             state.update(inverse=self._inverse.__getstate__(), known=self._known)
         return state
@@ -151,9 +159,8 @@ class MovingSquare(TermSum):
         self._diagonal = self._stored.diagonal()
         for scale, term in zip(*self._since(0), strict=True):
             self._diagonal = self._diagonal + scale * term**2
-        self._largest = self._inverse = None
-        self._shift, self._work = float(state["shift"]), _work_from(state["work"])
-        require(0 < self._shift <= _MOST_SHIFT, f"shift is {self._shift}")
+        self._scale, self._shift = _scale_from(state), _shift_from(state)
+        self._work, self._inverse = _work_from(state), None
         if "inverse" in state:
             self._inverse = Resolvent.__new__(Resolvent)
             self._inverse.__setstate__(state["inverse"])
@@ -161,8 +168,26 @@ class MovingSquare(TermSum):
             self._known = integer_from(state, "known", most=self._count)
 
 
-def _work_from(work):
-    """Notes of what steps took, of a saved state."""
-    steps, spent, logs = work
+def _scale_from(state):
+    """The bounds and the scale that a saved state holds."""
+    if state["scale"] is None:
+        return None
+    (top, total), largest = state["scale"]
+    numbers = float(top), float(total), float(largest)
+    require(np.isfinite(numbers).all(), f"scale is {numbers}")
+    return numbers[:2], numbers[2]
+
+
+def _shift_from(state):
+    shift = float(state["shift"])
+    require(_LEAST_SHIFT <= shift <= _MOST_SHIFT, f"shift is {shift}")
+    return shift
+
+
+def _work_from(state):
+    """What steps took, as a saved state notes it."""
+    steps, spent, logs = state["work"]
+    counts = {"steps": steps, "spent": spent}
+    steps, spent = (integer_from(counts, name) for name in counts)
     require(np.isfinite(logs), f"logarithms add up to {logs}")
-    return int(steps), int(spent), float(logs)
+    return steps, spent, float(logs)

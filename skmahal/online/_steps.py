@@ -87,13 +87,12 @@ def subtracted(U, v, alpha, tol, square=None):
 
     .. math:: U' = U - U\mu \, \frac{(v + \sigma \mu)^\top}{t + \sigma}.
 
-    No inverse and no basis of the null space is needed, only :math:`\mu` or p. Both
-    are in the Krylov space of A and v, as :math:`\mu \propto (A - \lambda I)^{-1} v`
-    and :math:`p = U A^{+} v`, and are taken from it once what is left out changes
-    :math:`U'^\top U'` by at most `tol` in units of the largest eigenvalue of A. The
-    space is exhausted after rank(A) + 1 products at the latest, and then the result is
-    exact to rounding. O(kd) a product, or O(d²) where A is known; after j products
-    O(j²d + j³) for the basis and small eigenproblems. See :mod:`._projection`.
+    No basis of the null space is needed, only :math:`\mu` or p. Both come from solving
+    :math:`(A - \lambda I) x = v`, as :math:`\mu \propto (A - \lambda I)^{-1} v` and
+    :math:`p = U A^{+} v`, until what is left out changes :math:`U'^\top U'` by at most
+    `tol` in units of the largest eigenvalue of A. That takes products with A, O(kd)
+    each, or O(d²) where A is known, and few of them where an inverse of it is; see
+    :mod:`._projection`.
 
     Parameters
     ----------

@@ -88,9 +88,25 @@ def moving_square(steps):
 
 
 @pytest.mark.parametrize("steps", [0, 30, 64, 65, 200])
-def test_the_inverse_of_a_moving_matrix_follows_it(steps):
+def test_the_inverse_of_a_moving_matrix_follows_it(steps, monkeypatch):
+    made, of = [], Resolvent.of
+    monkeypatch.setattr(Resolvent, "of", lambda *args: made.append(1) or of(*args))
     square, A = moving_square(steps)
     assert_inverse(square.near_inverse(), A, rounding=8 * np.sqrt(steps + 1))
+    assert len(made) == 1
+
+
+def test_an_inverse_that_is_forgotten_is_made_from_a_as_it_is():
+    square, A = moving_square(30)
+    square.forget_inverse()
+    assert square.near_inverse().age == 0
+    assert_inverse(square.near_inverse(), A)
+    np.testing.assert_allclose(dense(square), A, rtol=0, atol=1e-12)
+
+
+@pytest.mark.filterwarnings("ignore:overflow")
+def test_a_term_that_leaves_the_range_of_float32_leaves_no_inverse():
+    assert Resolvent.of(np.eye(3), 0.5).followed(1.0, np.full(3, 1e39)) is None
 
 
 @pytest.mark.parametrize("steps", [0, 30, 65])
@@ -129,16 +145,18 @@ def test_the_shift_goes_where_eigenvalues_are(value):
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
-@pytest.mark.parametrize("at", [1, 40, 150])
-def test_a_learner_that_was_saved_goes_on_to_the_bit(at, dtype):
-    pairs, y = pair_stream(300, D)
+@pytest.mark.parametrize("init", ["identity", "zeros"])
+def test_a_learner_that_is_saved_goes_on_to_the_bit(init, dtype):
+    """Saved after every step, where it goes on from what was saved."""
+    pairs, y = pair_stream(200, D)
     pairs = pairs.astype(dtype)
-    learner = POLA().fit(pairs[:at], y[:at])
-    again = pickle.loads(pickle.dumps(learner))
-    for one in (learner, again):
-        one.partial_fit(pairs[at:], y[at:])
-    assert learner.n_clipped_ > 50
-    np.testing.assert_array_equal(again.components_, learner.components_)
+    learner, again = POLA(init=init), POLA(init=init)
+    for at in range(200):
+        batch = pairs[at : at + 1], y[at : at + 1]
+        learner = learner.partial_fit(*batch)
+        again = pickle.loads(pickle.dumps(again)).partial_fit(*batch)
+        np.testing.assert_array_equal(again.components_, learner.components_)
+    assert learner.n_clipped_ > 30
 
 
 SMALL = {"stored": np.eye(2, dtype=np.float32), "terms": np.zeros((0, 2), np.float32)}
@@ -153,7 +171,11 @@ def inverse_state(**changes):
     [
         ({"shift": 0.0}, "shift is 0.0"),
         ({"shift": np.nan}, "shift is nan"),
+        ({"shift": 1e-9}, "shift is 1e-09"),
+        ({"scale": ((1.0, 1.0), np.inf)}, "scale is"),
         ({"work": (1, 2, np.inf)}, "add up to inf"),
+        ({"work": (1.5, 2, 0.0)}, "steps is 1.5"),
+        ({"work": (1, -2, 0.0)}, "spent is -2"),
         ({"known": 11}, "known is 11"),
         ({"stored": np.eye(D, dtype=np.float32)}, "stored has numbers of type"),
         ({"stored": np.ones((D, D + 1))}, "not square"),
@@ -163,6 +185,8 @@ def inverse_state(**changes):
             "other",
         ),
         (inverse_state(shift=-1.0), "shifted by -1.0"),
+        (inverse_state(shift="0.01"), "shifted by '0.01'"),
+        (inverse_state(age=-5), "age is -5"),
         (inverse_state(stored=None), "stored is no array"),
     ],
 )
@@ -172,3 +196,11 @@ def test_a_state_that_cannot_be_is_refused(change, says):
     other = MovingSquare.__new__(MovingSquare)
     with pytest.raises(ValueError, match=says):
         other.__setstate__({**square.__getstate__(), **change})
+
+
+def test_a_learner_with_the_matrix_of_another_is_refused():
+    pairs, y = pair_stream(10, D)
+    state = POLA().fit(pairs, y).__getstate__()
+    state["_square"] = MovingSquare(np.eye(D + 1)).__getstate__()
+    with pytest.raises(ValueError, match="n_features_in_ is not 25"):
+        POLA().__setstate__(state)
