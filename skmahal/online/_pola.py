@@ -80,9 +80,10 @@ class POLA(OnlineLearner):
     Notes
     -----
     A dissimilar pair costs O(d²), one product with A. When the zero rows are used up, a
-    QR decomposition makes room, O(kd²) once in d / 8 such pairs, so O(kd) each. A
-    similar pair with a loss costs O(kd) for U and O(d²) a product with A or with an
-    inverse of it, of which there are ten to forty mostly, and at most about rank(A).
+    Cholesky or QR decomposition makes room, O(kd²) once in d / 8 such pairs, so O(kd)
+    each. A similar pair with a loss costs O(kd) for U and O(d²) a product with A or
+    with an inverse of it, of which there are ten to forty mostly, and at most about
+    rank(A).
 
     For these, A is held beside U from the start, or from the first such pair on where U
     does not start as the identity, d² numbers in float64 that follow U; and from the
@@ -193,9 +194,16 @@ class POLA(OnlineLearner):
         self._square = square
         return moved(factor, change)
 
+    def _with_fewer_rows(self, factor):
+        """A matrix of at most d rows with the same ``UᵀU``."""
+        if self._square is not None:
+            return self._square.factor().astype(factor.dtype)
+        U = factor.components()
+        return U if len(U) <= U.shape[1] else np.linalg.qr(U, mode="r")
+
     def _farther(self, factor, z, alpha):
         if self._rows == factor.shape[0]:
-            U = _reduced(factor.components())
+            U = self._with_fewer_rows(factor)
             self._rows = len(U)
             factor = factor.replaced(_with_zero_rows(U))
         change = added_row(factor.shape[0], self._rows, z, alpha)
@@ -203,11 +211,6 @@ class POLA(OnlineLearner):
         if self._square is not None:
             self._square = self._square.moved(change, np.zeros(len(z)))
         return moved(factor, change)
-
-
-def _reduced(U):
-    """At most d rows with the same ``UᵀU``."""
-    return U if len(U) <= U.shape[1] else np.linalg.qr(U, mode="r")
 
 
 def _with_zero_rows(U):

@@ -60,36 +60,37 @@ def refined(A, v, alpha, tol, rank):
         space = Krylov(inverse, v, rank, np.float32)
         noise = np.finfo(v.dtype).eps * A.scale
         problem = _Problem(A, inverse, space, alpha, noise)
-        try:
-            found, rounds = _answered(problem, v.astype(np.float64), tol * A.scale)
-        except np.linalg.LinAlgError:
-            # Numbers have left the range of single precision.
-            found, rounds = None, _ROUNDS
+        found, rounds = _answered(problem, v.astype(np.float64), tol * A.scale)
         old = inverse.age > _OLD
-        if old and (found is None or rounds >= _MANY_ROUNDS):
+        if old and rounds >= _MANY_ROUNDS:
             A.forget_inverse()
-        if found is not None or not old:
+        if found is not None or rounds < _ROUNDS or not old:
             return found
     return None
 
 
 def _answered(problem, v, most):
-    """An answer with an error of at most `most`, or None, and the rounds to it.
+    """An answer with an error of at most `most` or None, and the rounds to it.
 
-    A is told what it took.
+    These are `_ROUNDS` where another inverse might come to an answer. A is told of the
+    work.
     """
     A, _, space, alpha, noise = problem
-    first = _first_answer(problem, max(most, _COARSE * A.scale))
-    found, error, rounds = _mended(problem, v, first, most)
-    if not error <= most:
-        return None, rounds
-    if found.negative:
-        # Corrections take about as many products again as the first answer.
-        A.worked(-alpha * found.root**2, 2 * space.size)
-        error = found.rounding_error(noise, alpha, space.length)
-        if error > most:
-            found = _nearer(found, error, problem, v, most)
-    return found, rounds
+    try:
+        first = _first_answer(problem, max(most, _COARSE * A.scale))
+        found, error, rounds = _mended(problem, v, first, most)
+        if not error <= most:
+            return None, _ROUNDS
+        if found.negative:
+            # Corrections take about as many products again as the first answer.
+            A.worked(-alpha * found.root**2, 2 * space.size)
+            error = found.rounding_error(noise, alpha, space.length)
+            if error > most:
+                found = _nearer(found, error, problem, v, most)
+        return found, rounds
+    except np.linalg.LinAlgError:
+        # Numbers have left the range of single precision.
+        return None, _ROUNDS
 
 
 class _Problem(NamedTuple):

@@ -54,7 +54,9 @@ class Resolvent(TermSum):
         """
         diagonal = A.diagonal()
         if np.count_nonzero(A) == np.count_nonzero(diagonal):
-            return cls(shift, np.diag(1 / (diagonal + shift)).astype(np.float32))
+            stored = np.zeros(A.shape, np.float32)
+            stored.flat[:: len(A) + 1] = 1 / (diagonal + shift)
+            return cls(shift, stored)
         shifted = A.copy()
         shifted.flat[:: len(A) + 1] += shift
         factor, failed = lapack.dpotrf(shifted.T, lower=True, overwrite_a=True)

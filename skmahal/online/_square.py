@@ -1,6 +1,7 @@
 """``A = UᵀU`` as it moves, where products with A are many and U is large."""
 
 import numpy as np
+from scipy.linalg import lapack
 
 from skmahal._core.saved import integer_from, require
 
@@ -134,6 +135,16 @@ class MovingSquare(TermSum):
             if term @ term > _NOTHING:
                 now = now.plus(sign * scale, term)
         return now
+
+    def factor(self):
+        """R of as many rows as A has rank, with ``RᵀR = A`` up to rounding; O(d³)."""
+        least = np.finfo(float).eps * self._diagonal.max()
+        upper, order, rank, _ = lapack.dpstrf(
+            self.dense().T, tol=least, overwrite_a=True
+        )
+        R = np.empty((rank, len(upper)))
+        R[:, order - 1] = np.triu(upper[:rank])
+        return R
 
     def plus(self, scale, term):
         now = super().plus(scale, term)

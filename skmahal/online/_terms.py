@@ -65,11 +65,15 @@ class TermSum:
         scales, terms = self._terms.between(count, self._count)
         return scales[:, 0], terms
 
-    def _add_in(self):
+    def dense(self):
+        """The matrix as a new array; O(d²) for each term."""
         scales, terms = self._since(0)
         total = (scales[:, np.newaxis] * terms).T @ terms
         total += self._stored
-        self._stored = total
+        return total
+
+    def _add_in(self):
+        self._stored = self.dense()
         self._terms, self._count = self._terms.latest(0, self._count), 0
 
     def __getstate__(self):

@@ -52,6 +52,16 @@ def test_a_value_stays_as_it_was_when_others_go_on_from_it():
         np.testing.assert_allclose(dense(after), V.T @ V, rtol=0, atol=1e-11)
 
 
+@pytest.mark.parametrize("rank", [1, 5, D])
+def test_a_factor_has_as_many_rows_as_its_matrix_has_rank(rank):
+    U = np.random.default_rng(2).normal(size=(rank, D)) * 10.0 ** -np.arange(D)
+    square = MovingSquare(U.T @ U).plus(2.0, np.ones(D))
+    A = U.T @ U + 2
+    R = square.factor()
+    assert len(R) <= rank + 1
+    np.testing.assert_allclose(R.T @ R, A, rtol=0, atol=1e-14 * np.linalg.norm(A))
+
+
 def test_a_step_of_nothing_moves_nothing():
     _, square = followed(1)
     nothing = LowRank(np.zeros((D + 3, 1)), np.ones((D, 1)))
