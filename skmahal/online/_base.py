@@ -69,7 +69,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         Returns
         -------
         self : object
-            The fitted learner. O(kd) a pair.
+            The fitted learner. O(kd) a pair and product, of which POLA makes several.
         """
         with as_before_on_error(self), np.errstate(over="ignore", invalid="ignore"):
             return self._learn(pairs, y, anew=True)
@@ -91,7 +91,8 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         Returns
         -------
         self : object
-            The learner after the steps. O(kd) a pair.
+            The learner after the steps. O(kd) a pair and product, of which POLA makes
+            several.
         """
         with as_before_on_error(self), np.errstate(over="ignore", invalid="ignore"):
             return self._learn(pairs, y, anew=not self._is_fitted)
@@ -380,7 +381,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         return self._factor
 
     def _learn(self, pairs, y, anew):
-        labelled = _n_dimensions(pairs) != 3
+        labelled = _are_points(pairs)
         read = self._read_points if labelled else self._read_pairs
         pairs, y = read(pairs, y, anew)
         points = pairs.reshape(-1, pairs.shape[-1])
@@ -444,6 +445,8 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
                 "pairs must be an array of shape (n_pairs, 2, n_features), got shape "
                 f"{pairs.shape}."
             )
+        if not pairs.shape[2]:
+            raise ValueError(f"pairs has no features, got shape {pairs.shape}.")
         if not anew and pairs.shape[2] != self.n_features_in_:
             raise ValueError(
                 f"pairs has {pairs.shape[2]} features, but {type(self).__name__} is "
@@ -488,8 +491,15 @@ def _checked_token(token):
     raise ValueError(f"token must be what state_token gives, or None, got {token!r}.")
 
 
-def _n_dimensions(pairs):
-    return pairs.ndim if hasattr(pairs, "ndim") else np.asarray(pairs).ndim
+def _are_points(pairs):
+    """Whether points were given and not pairs, by the dimensions of the array."""
+    n = pairs.ndim if hasattr(pairs, "ndim") else np.asarray(pairs).ndim
+    if n > 3:
+        raise ValueError(
+            "pairs must be an array of shape (n_pairs, 2, n_features), or of points, "
+            f"(n_samples, n_features), got one of {n} dimensions."
+        )
+    return n != 3
 
 
 def _differences(pairs, y):

@@ -25,9 +25,9 @@ class POLA(OnlineLearner):
               vv^\top, \quad b \leftarrow \max(b + y \alpha, 1),
 
     and where A then has a negative eigenvalue it is projected to the nearest positive
-    semi-definite matrix, which takes that one direction out. All of it happens on U: a
-    dissimilar pair fills a row, and a similar one is a change of rank one. Pairs of
-    identical points change nothing.
+    semi-definite matrix, which takes that one direction out. The metric stays a matrix
+    U: a dissimilar pair fills a row of it, and a similar one is a change of rank one.
+    Pairs of identical points change nothing.
 
     The margin is 1 in squared units of the features: bring points to a length of about
     1 before.
@@ -37,10 +37,10 @@ class POLA(OnlineLearner):
     init : {"identity", "zeros"} or array-like of shape (k, n_features)
         The matrix U to start from, by default the identity; "zeros" is the paper's.
     tol : float, default=1e-10
-        Error of a projected A in a step, relative to its largest eigenvalue; at least
-        the rounding error of the floating type, and up to about its square root where
-        A is singular but for rounding, as with points of low rank and a little noise.
-        A larger one takes fewer products. A is semi-definite whatever it is.
+        Error of a projected A in a step, relative to about its largest eigenvalue; at
+        least the rounding error of the floating type, and up to about its square root
+        where A is singular but for rounding, as with points of low rank and a little
+        noise. A larger one takes fewer products. A is semi-definite whatever it is.
     reservoir_size : int, default=128
         Points that are held to make pairs of labelled points.
     n_pairs : int, default=4
