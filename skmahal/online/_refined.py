@@ -38,15 +38,9 @@ def refined(A, v, alpha, tol, rank):
     Parameters
     ----------
     A : MovingSquare
-        The matrix.
-    v : ndarray of shape (d,)
-        Not zero.
-    alpha : float
-        Positive.
-    tol : float
-        Error that is allowed, in units of the largest eigenvalue of A.
-    rank : int
-        That A has at the most.
+        The matrix, which is asked for its inverse and told how that served.
+    v, alpha, tol, rank
+        As there.
 
     Returns
     -------
@@ -72,8 +66,7 @@ def refined(A, v, alpha, tol, rank):
 def _answered(problem, v, most):
     """An answer with an error of at most `most` or None, and the rounds to it.
 
-    These are `_ROUNDS` where another inverse might come to an answer. A is told of the
-    work.
+    These are `_ROUNDS` where another inverse might come to an answer.
     """
     A, _, space, alpha, noise = problem
     try:
