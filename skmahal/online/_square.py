@@ -110,9 +110,9 @@ class MovingSquare(TermSum):
     def _choose_shift(self):
         steps, _, logs = self._work
         mean = self._diagonal.mean()
-        best = np.clip(np.exp(logs / steps), _LEAST_SHIFT * mean, _MOST_SHIFT * mean)
-        if not 1 / _FAR_OFF < best / self._inverse.shift < _FAR_OFF:
-            self._shift = float(best / mean)
+        best = float(np.clip(np.exp(logs / steps) / mean, _LEAST_SHIFT, _MOST_SHIFT))
+        if not 1 / _FAR_OFF < best * mean / self._inverse.shift < _FAR_OFF:
+            self._shift = best
             self.forget_inverse()
         self._work = _NO_WORK
 
@@ -153,7 +153,7 @@ class MovingSquare(TermSum):
 
     def _add_in(self):
         if self._inverse is not None:
-            self.near_inverse()
+            self._inverse = self.near_inverse()
         super()._add_in()
         self._diagonal, self._scale = self._stored.diagonal(), None
         self._known = 0

@@ -29,7 +29,7 @@ def dense(matrix, d=D):
 
 
 def assert_inverse(resolvent, A, rounding=8):
-    product = dense(resolvent) @ (A + resolvent.shift * np.eye(len(A)))
+    product = dense(resolvent, len(A)) @ (A + resolvent.shift * np.eye(len(A)))
     condition = np.linalg.norm(A, 2) / resolvent.shift
     error = rounding * condition * np.finfo(np.float32).eps
     np.testing.assert_allclose(product, np.eye(len(A)), rtol=0, atol=error)
@@ -142,6 +142,35 @@ def test_the_shift_goes_where_eigenvalues_are(value):
         assert chosen == first
     else:
         assert chosen == pytest.approx(np.clip(value, 1e-3, 0.5))
+
+
+@pytest.mark.parametrize("value", [1e-9, 1e9])
+def test_a_shift_at_its_bounds_can_be_saved(value):
+    """Also where rounding takes the bound times the mean eigenvalue below the bound."""
+    means = np.random.default_rng(0).uniform(0.5, 2, size=100_000)
+    means = means[1e-3 * means / means < 1e-3]
+    assert len(means) > 5
+    for mean in means:
+        square = MovingSquare(mean * np.eye(D))
+        square.near_inverse()
+        square.worked(-value, D + 1)
+        again = MovingSquare.__new__(MovingSquare)
+        again.__setstate__(square.__getstate__())
+        assert again.near_inverse().shift == square.near_inverse().shift != 0.01 * mean
+
+
+def test_an_inverse_does_not_outlive_the_range_of_float32():
+    square = MovingSquare(np.eye(3))
+    square.near_inverse()
+    far = square.plus(1e30, np.eye(3)[0])
+    # As many terms as it takes to add them in.
+    for _ in range(64):
+        far = far.plus(0.01, np.eye(3)[1])
+    assert far.near_inverse() is None
+    back = far.plus(-1e30, np.eye(3)[0])
+    for _ in range(64):
+        back = back.plus(0.01, np.eye(3)[1])
+    assert_inverse(back.near_inverse(), back.dense(), 64)
 
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
