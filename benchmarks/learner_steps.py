@@ -3,6 +3,7 @@
 from time import perf_counter
 
 import numpy as np
+from sklearn.preprocessing import normalize
 
 from skmahal.online import LEGO, POLA, OnlineITML
 
@@ -27,7 +28,7 @@ def gene_pairs(n, d, dtype):
     """Cells of unit length, similar where they are of one kind."""
     data = _data.load(_data.SCRNA)
     X, y = data["X"][:, :d].astype(np.float64), data["y"]
-    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    X = normalize(X)
     first, second = np.random.default_rng(0).integers(len(X), size=(2, n))
     pairs = np.stack([X[first], X[second]], axis=1).astype(dtype)
     return pairs, np.where(y[first] == y[second], 1, -1)
