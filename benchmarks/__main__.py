@@ -1,4 +1,7 @@
-"""``python -m benchmarks [name ...]``: measure, print tables, write JSON and plots."""
+"""``python -m benchmarks [name ...]``: measure, print tables, write JSON and plots.
+
+``python -m benchmarks --against CHECKOUT [name ...]`` compares with another checkout.
+"""
 
 import argparse
 import os
@@ -9,10 +12,11 @@ from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 
-from . import _machine, _peers, _report
+from . import _peers, _report, against
 
 NAMES = [
     "neighbors",
+    "sparse",
     "online",
     "sampling",
     "paper",
@@ -26,12 +30,15 @@ RESULTS = Path(__file__).resolve().parent / "results"
 
 
 def main(arguments=None):
-    """Run the benchmarks that are asked for; all of them, and a summary, by default."""
+    """Run the named benchmarks, or all of them and a summary."""
     options = parsed(arguments)
+    if options.against is not None:
+        against.compare(options.against, options.names or NAMES, options.quick)
+        return
     options.out.mkdir(parents=True, exist_ok=True)
     settings = {name: getattr(options, name) for name in SETTINGS}
     notes = warnings_for(options)
-    print(_machine.in_words(_machine.describe()))
+    print(_report.in_words(_report.machine()))
     print(*notes, sep="\n")
     progress, goals = _report.Progress(), []
     for name in options.names or NAMES:
@@ -64,6 +71,12 @@ def parsed(arguments):
         "--exact-only",
         action="store_true",
         help="leave out hnswlib and pynndescent, which are slow to build or compile",
+    )
+    parser.add_argument(
+        "--against",
+        type=Path,
+        metavar="CHECKOUT",
+        help="compare skmahal with that of another checkout instead of peers",
     )
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(NAMES):

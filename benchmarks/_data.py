@@ -1,7 +1,7 @@
-"""Points, queries and metrics to measure on.
+"""Points, queries and metrics to measure on, and exact neighbours in float64.
 
-The real sets are looked for in the folder that SKMAHAL_DATA names, or else in
-`shared/data` beside the folder of the repository.
+Real data are read from the folder that SKMAHAL_DATA names, or else from `shared/data`
+beside the folder of the repository.
 """
 
 import os
@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 from sklearn.covariance import LedoitWolf
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
@@ -18,6 +19,7 @@ from skmahal import components_from
 
 BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
+GLOVE = "glove_100k.npz"
 MNIST = "mnist_10k.npz"
 SCRNA = "scrna_bmmc_aml_5120.npz"
 TCGA = "tcga_luad_coadread_800x5120.npz"
@@ -25,6 +27,9 @@ TCGA = "tcga_luad_coadread_800x5120.npz"
 _CENTRES = 500
 _SPREAD = 0.5
 _BLOCK = 1 << 16
+# Points nearer than the K-th neighbour times 1 + _TIE count as ties with it.
+_TIE = 1e-6
+_SPARE = 20
 
 
 class Problem(NamedTuple):
@@ -34,13 +39,62 @@ class Problem(NamedTuple):
     U: np.ndarray | None
     Q: np.ndarray
 
-    @property
-    def k(self):
-        return self.X.shape[1] if self.U is None else len(self.U)
-
 
 class AbsentError(Exception):
     """A file of real data is not there."""
+
+
+class ExactNeighbors:
+    """Distances of the K nearest points in float64, by brute force.
+
+    K and some more are found by matrix products, and ranked by differences.
+    """
+
+    def __init__(self, problem, K):
+        self._problem, self.K = problem, K
+        X, U, Q = problem
+        count = min(K + _SPARE, X.shape[0])
+        u, indices = _in_float64(Q, U), np.empty((Q.shape[0], 0), dtype=np.intp)
+        squares = np.empty((Q.shape[0], 0))
+        step = max(1, (1 << 25) // X.shape[1])
+        for start in range(0, X.shape[0], step):
+            Y = _in_float64(X[start : start + step], U)
+            D = np.einsum("ij,ij->i", Y, Y) - 2 * (u @ Y.T)
+            squares = np.hstack([squares, D])
+            here = np.broadcast_to(np.arange(start, start + len(Y)), D.shape)
+            indices = np.hstack([indices, here])
+            if squares.shape[1] > count:
+                kept = np.argpartition(squares, count - 1, axis=1)[:, :count]
+                squares = np.take_along_axis(squares, kept, axis=1)
+                indices = np.take_along_axis(indices, kept, axis=1)
+        self.kth = np.sort(self.distances(indices), axis=1)[:, K - 1]
+
+    def distances(self, indices):
+        """Distances of each query from the points given for it, in float64."""
+        X, U, Q = self._problem
+        d = np.empty(indices.shape)
+        for row, points in enumerate(indices):
+            gaps = _dense(X[points]).astype(np.float64) - _dense(Q[[row]])
+            d[row] = np.linalg.norm(_in_float64(gaps, U), axis=1)
+        return d
+
+    def recall(self, indices):
+        """Share of the K places that hold one of the K nearest points."""
+        near = self.distances(indices) <= self.kth[: len(indices), None] * (1 + _TIE)
+        found = [len(set(row[ok])) for row, ok in zip(indices, near, strict=True)]
+        return float(np.minimum(found, self.K).mean() / self.K)
+
+
+def transformed(X, U):
+    """Rows under U; the same rows where U is None."""
+    return X if U is None else X @ U.T
+
+
+def outside(X, queries=500, seed=0):
+    """Queries from outside the data: uniform in its bounding box."""
+    low, high = X.min(axis=0), X.max(axis=0)
+    drawn = np.random.default_rng(seed).random((queries, X.shape[1]), dtype=np.float32)
+    return low + drawn * (high - low)
 
 
 def load(name):
@@ -80,6 +134,18 @@ def uniform(n, d, queries, seed=0):
     return X[:n], X[n:]
 
 
+def sparse(n, d, entries, queries, seed=0):
+    """CSR points and queries with `entries` values a row in random columns."""
+    rng = np.random.default_rng(seed)
+    rows = n + queries
+    columns = np.sort(rng.integers(d, size=(rows, entries), dtype=np.int32), axis=1)
+    values = rng.random(rows * entries, dtype=np.float32)
+    starts = np.arange(rows + 1) * entries
+    X = sp.csr_array((values, columns.ravel(), starts), shape=(rows, d))
+    X.sum_duplicates()
+    return X[:n], X[n:]
+
+
 @lru_cache(maxsize=1)
 def mnist(n=10_000):
     """Digits in [0, 1], and those held out."""
@@ -95,6 +161,14 @@ def scrna(queries=1000):
     order = np.random.default_rng(0).permutation(len(data["X"]))
     X, y = data["X"][order], data["y"][order]
     return X[queries:], X[:queries], y[queries:]
+
+
+@lru_cache(maxsize=1)
+def glove(queries=1000):
+    """Word vectors, and those of words held out."""
+    X = np.float32(load(GLOVE)["X"])
+    X = X[np.random.default_rng(0).permutation(len(X))]
+    return X[queries:], X[:queries]
 
 
 def tcga(queries, seed=0):
@@ -126,3 +200,19 @@ def dense_metric(d, seed=1):
     """A full-rank U near the identity."""
     noise = np.random.default_rng(seed).standard_normal((d, d), dtype=np.float32)
     return np.eye(d, dtype=np.float32) + np.float32(0.3 / np.sqrt(d)) * noise
+
+
+def low_rank_metric(d, k=64, seed=1):
+    """k random rows, each of length about one."""
+    rows = np.random.default_rng(seed).standard_normal((k, d), dtype=np.float32)
+    return rows / np.float32(np.sqrt(d))
+
+
+def _in_float64(X, U):
+    return transformed(
+        _dense(X).astype(np.float64), None if U is None else U.astype(np.float64)
+    )
+
+
+def _dense(X):
+    return X.toarray() if sp.issparse(X) else X

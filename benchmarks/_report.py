@@ -1,16 +1,32 @@
-"""Tables, goals and files: what a measurement leaves behind."""
+"""Tables, goals, result files and the machine that they were made on."""
 
 import json
 import math
+import os
+import platform
 import sys
 import time
 from dataclasses import asdict, dataclass, field
+from importlib import metadata
+from pathlib import Path
 
-from . import _machine
+import numpy as np
+from threadpoolctl import threadpool_info
 
-RECALL = 0.99
+import skmahal
 
 _WIDTH = 28
+
+_PACKAGES = {
+    "numpy": "numpy",
+    "scipy": "scipy",
+    "scikit-learn": "scikit-learn",
+    "faiss": "faiss-cpu",
+    "usearch": "usearch",
+    "hnswlib": "hnswlib",
+    "pynndescent": "pynndescent",
+    "numba": "numba",
+}
 
 
 @dataclass(frozen=True)
@@ -113,7 +129,7 @@ def write_result(result, out, settings):
     content = {
         "benchmark": result.name,
         "settings": settings,
-        "machine": _machine.describe(),
+        "machine": machine(),
         "rows": result.rows,
         "goals": [asdict(goal) for goal in result.goals],
         "notes": result.notes,
@@ -123,16 +139,37 @@ def write_result(result, out, settings):
 
 def write_summary(goals, notes, out, settings):
     """Write the goals of a complete run as JSON and as a reStructuredText table."""
-    machine = _machine.describe()
+    made_on = machine()
     content = {
         "settings": settings,
-        "machine": machine,
+        "machine": made_on,
         "goals": [asdict(goal) for goal in goals],
         "notes": notes,
     }
     _write_json(out / "summary.json", content)
-    text = _rst_table(goals) + _rst_notes([_machine.in_words(machine) + ".", *notes])
+    text = _rst_table(goals) + _rst_notes([in_words(made_on) + ".", *notes])
     (out / "summary.rst").write_text(text, encoding="utf-8")
+
+
+def machine():
+    """Processor, cores, memory, versions and BLAS libraries as a dict."""
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "memory_bytes": _memory(),
+        "load": _load(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "versions": _versions(),
+        "blas": _blas(),
+    }
+
+
+def in_words(machine):
+    """One line for people."""
+    installed = machine["versions"].items()
+    named = ", ".join(f"{name} {version}" for name, version in installed if version)
+    blas = ", ".join(sorted({library["name"] for library in machine["blas"]}))
+    return f"{machine['cpu']}, {machine['cores']} cores; {named}; BLAS: {blas}"
 
 
 class Progress:
@@ -215,3 +252,54 @@ def _escaped(text):
 def _write_json(path, content):
     text = json.dumps(content, indent=1, ensure_ascii=False)
     path.write_text(text + "\n", encoding="utf-8")
+
+
+def _versions():
+    """Versions of Python, of skmahal and of its peers; None where not installed."""
+    found = {"python": platform.python_version(), "skmahal": skmahal.__version__}
+    for name, distribution in _PACKAGES.items():
+        try:
+            found[name] = metadata.version(distribution)
+        except metadata.PackageNotFoundError:
+            found[name] = None
+    return found
+
+
+def _cpu():
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    for line in lines:
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _memory():
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None
+
+
+def _load():
+    """Processes that wanted to run, on average over the last minutes."""
+    try:
+        return os.getloadavg()
+    except (AttributeError, OSError):
+        return None
+
+
+def _blas():
+    """Name, version and threads of each BLAS that is loaded."""
+    np.ones((2, 2)) @ np.ones((2, 2))
+    return [
+        {
+            "name": f"{info['internal_api']} {info.get('version')}",
+            "architecture": info.get("architecture"),
+            "threads": info["num_threads"],
+        }
+        for info in threadpool_info()
+        if info["user_api"] == "blas"
+    ]

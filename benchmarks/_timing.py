@@ -1,21 +1,19 @@
-"""Times of calls that take turns, so that every contender sees the same machine."""
+"""Times of calls that alternate, so that all contenders see the same machine."""
 
-import gc
 import time
 from contextlib import nullcontext
 from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 from threadpoolctl import ThreadpoolController
 
-_FLUSH_BYTES = 1 << 27
+_FLUSH_BYTES = 1 << 29
 # Threads of another library's pool spin for a while after its last call: those of
 # OpenBLAS for 2^26 cycles.
 _REST = 0.1
 # After it, caches are cold and cores asleep: on a virtual machine the second one began
-# 3 ms late, and both were slower by half for 10 ms more. Calls that this would show in
-# are timed twice in a row.
+# 3 ms late, and both were slower by half for 10 ms more. Of calls so short that this
+# would show, the first is not timed.
 _SHORT = 0.25
 
 
@@ -26,46 +24,31 @@ def timed(call, *args, **kwargs):
     return time.perf_counter() - start, result
 
 
-class Times(NamedTuple):
-    """Seconds of each call, by name: as the first after a rest, and right after it."""
+def alternate(calls, *, rounds=7, budget=30.0, rivals=(), far=2.5):
+    """Seconds of each call, by name, taken in turn, round after round.
 
-    rested: dict
-    in_a_row: dict
-
-
-def alternate(calls, *, rounds=7, budget=30.0, before=None, rivals=(), far=2.5):
-    """Seconds of each call, taken in turn, round after round.
-
-    Each is called once untimed at first, and then comes twice in every turn, or once
-    where it is long. Rounds end when `budget` seconds are spent, after three at the
-    least. Of the `rivals`, those more than `far` times slower than the fastest of them
-    are timed in the first round alone. `before` runs ahead of every timed call.
+    Every turn begins with a rest, and short calls are made once untimed after it.
+    Rounds end when `budget` seconds are spent, but not before three. Of the `rivals`,
+    those more than `far` times slower than the fastest of them are timed in the first
+    round only.
     """
-    times = Times({name: [] for name in calls}, {name: [] for name in calls})
-    spent = 0.0
+    times, spent = {name: [] for name in calls}, 0.0
     for call in calls.values():
         spent += timed(call)[0]
     for done in range(rounds):
         if done >= 3 and spent * (done + 2) / (done + 1) > budget:
             break
         for name, call in calls.items():
-            if done and _is_far(name, times.in_a_row, rivals, far):
+            if done and _is_far(name, times, rivals, far):
                 continue
             time.sleep(_REST)
-            seconds = _timed_after(before, call)
-            times.rested[name].append(seconds)
+            seconds, _ = timed(call)
             spent += seconds
             if seconds < _SHORT:
-                seconds = _timed_after(before, call)
+                seconds, _ = timed(call)
                 spent += seconds
-            times.in_a_row[name].append(seconds)
+            times[name].append(seconds)
     return times
-
-
-def _timed_after(before, call):
-    if before is not None:
-        before()
-    return timed(call)[0]
 
 
 def median(times):
@@ -109,14 +92,9 @@ class CacheFlush:
         self._buffer += 1
 
 
-def clean():
-    """Free what earlier measurements left behind."""
-    gc.collect()
-
-
 @lru_cache(maxsize=1)
 def _controller():
-    """Made once, after every contender was imported: making it takes milliseconds."""
+    """Made once, after all contenders were imported: making it takes milliseconds."""
     return ThreadpoolController()
 
 

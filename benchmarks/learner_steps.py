@@ -18,7 +18,7 @@ _DENSE_STEPS = 3
 
 
 def random_pairs(n, d, dtype):
-    """Differences of length about one in all directions, and answers by chance."""
+    """Differences of length about one in all directions, and random labels."""
     rng = np.random.default_rng(0)
     pairs = rng.standard_normal((n, 2, d)) / np.sqrt(2 * d)
     return pairs.astype(dtype), np.where(rng.random(n) < 0.5, 1, -1)

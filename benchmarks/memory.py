@@ -4,7 +4,7 @@ import tracemalloc
 
 from skmahal import SketchedMahalanobisNeighbors
 
-from . import _data, _plots, _report, _timing
+from . import _data, _plots, _report
 
 GOAL_HELD = 1.15
 GOAL_PEAK = 1.5
@@ -23,16 +23,32 @@ def run(options, progress):
     for n, d, k in cases:
         progress.step(_name(n, d, k))
         rows.append(measure(n, d, k, options.n_jobs))
-        _timing.clean()
     return _report.Result("memory", rows, judge(rows))
 
 
 def measure(n, d, k, n_jobs):
-    """Bytes held and at the peak: after `fit`, and after queries that use every sketch.
+    """Bytes held and at the peak, beside those of the arrays that the index needs."""
+    index, (fitted, used) = traced(n, d, k, n_jobs)
+    parts = reference(index, n, d, k)
+    total = sum(parts.values())
+    return {
+        "n": n,
+        "d": d,
+        "k": k or d,
+        "metric": "Euclidean" if k is None else "dense U",
+        "after_fit": fitted,
+        "after_queries": used,
+        "parts": parts,
+        "reference": total,
+        "held_ratio": max(fitted["held"], used["held"]) / total,
+        "peak_ratio": max(fitted["peak"], used["peak"]) / total,
+    }
 
-    They are set against those of X, of the transformed rows where there is a metric, of
-    sketches and leading coordinates of the points, and of the leading directions P. The
-    caller's own X is not counted.
+
+def traced(n, d, k, n_jobs):
+    """An index, and bytes held and at the peak: after `fit`, and after queries.
+
+    The caller's own X is not counted.
     """
     X, Q = _data.clustered(n, d, _QUERIES)
     U = None if k is None else _data.dense_metric(d)[:k]
@@ -47,33 +63,24 @@ def measure(n, d, k, n_jobs):
     fitted = _traced(index.fit, X)
     used = _traced(index.kneighbors, Q)
     tracemalloc.stop()
-    parts = reference(index, n, d, k)
-    total = sum(parts.values())
-    held = max(fitted["held"], used["held"])
-    return {
-        "n": n,
-        "d": d,
-        "k": k or d,
-        "metric": "Euclidean" if k is None else "dense U",
-        "after_fit": fitted,
-        "after_queries": used,
-        "parts": parts,
-        "reference": total,
-        "held_ratio": held / total,
-        "fit_peak_ratio": fitted["peak"] / total,
-        "peak_ratio": max(fitted["peak"], used["peak"]) / total,
-    }
+    return index, (fitted, used)
 
 
 def reference(index, n, d, k):
-    """Bytes of each array that the index cannot do without."""
-    lead = index.lead_
-    exact = index.engine_ == "exact"
+    """Bytes of each array that exact queries need.
+
+    Codes take a byte a column, of the points or of transformed rows where U has few
+    rows. How many leading coordinates there are is known to the index alone.
+    """
+    state = index._maintenance.index._state
+    rows = 0 if state.images is None else k
+    coded = 0 if state.coded is None else 1
     return {
         "points": _ITEM * n * d,
-        "transformed rows": 0 if k is None else _ITEM * n * k,
-        "sketches": 0 if exact else _ITEM * n * (index.L_ * index.m_ + lead),
-        "P": 0 if exact else _ITEM * (k or d) * lead,
+        "U": 0 if k is None else 8 * k * d,
+        "transformed rows": _ITEM * n * rows,
+        "codes": coded * n * (rows or d),
+        "leading coordinates": coded * _ITEM * n * (state.plan.r + 2),
     }
 
 
@@ -83,13 +90,13 @@ def judge(rows):
     peak = max(rows, key=lambda row: row["peak_ratio"])
     return [
         _report.at_most(
-            "memory after fit and queries, of X + rows + sketches + P",
+            "memory after fit and queries, over that of the arrays needed",
             held["held_ratio"],
             GOAL_HELD,
             note=_label(held),
         ),
         _report.at_most(
-            "peak memory of fit and first queries, of the same",
+            "peak memory of fit and first queries, over the same",
             peak["peak_ratio"],
             GOAL_PEAK,
             note=_label(peak),
@@ -99,7 +106,7 @@ def judge(rows):
 
 def show(result):
     """Print bytes and ratios for every case."""
-    columns = ["case", "X + rows + sketches + P", "after fit", "after queries", "held"]
+    columns = ["case", "arrays needed", "after fit", "after queries", "held"]
     lines = [
         [
             _label(row),
@@ -135,7 +142,7 @@ def plot(result, path):
     ax.axvline(GOAL_PEAK, color=_plots.PEER, ls="--", lw=1, label="goal, peak")
     ax.set_yticks(range(len(rows)), [_label(row) for row in reversed(rows)])
     ax.set_xlim(0, 1.05 * max(GOAL_PEAK, *(row["peak_ratio"] for row in rows)))
-    ax.set_xlabel("memory over X + transformed rows + sketches + P")
+    ax.set_xlabel("memory over that of the arrays needed")
     ax.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, 1.18), ncols=4)
     ax.spines[["top", "right"]].set_visible(False)
     _plots.save(fig, path)

@@ -8,8 +8,6 @@ import numpy as np
 from skmahal import MetricMaintenance
 
 from . import _data, _plots, _report, _timing
-from ._held import held_bytes
-from ._printed import PrintedMaintenance, printed_bytes
 
 L, R = 10, 5
 GOALS = {20: 0.91, 320: 0.975}
@@ -19,6 +17,44 @@ _PRINTED_SECONDS = 1.5
 _PRINTED_LEAST = 10
 _BYTES_A_SECOND = 8e9
 _CALL_SECONDS = 8e-6
+
+
+class PrintedMaintenance:
+    """Algorithms Initialize, QueryPair and QueryAll of the paper.
+
+    Initialize uses matrix products in place of its loops; it is not what is timed.
+    Where `mended` is true, QueryAll compares a query with the sketch of the same number
+    of a point, which the printed indices do not.
+    """
+
+    def __init__(self, U, X, m, L, R, seed=0, mended=False):
+        self.U, self.X = U.astype(np.float64), X.astype(np.float64)
+        self.R, self.mended = R, mended
+        self._rng = np.random.default_rng(seed)
+        shape = (m, len(U))
+        self.PiU = [
+            self._rng.normal(scale=m**-0.5, size=shape) @ self.U for _ in range(L)
+        ]
+        self.sketches = [self.X @ PiU.T for PiU in self.PiU]
+
+    def query_pair(self, i, j):
+        """Median distance between the first R sketches of two points."""
+        p = [np.linalg.norm(s[i] - s[j]) for s in self.sketches[: self.R]]
+        return np.median(p)
+
+    def query_all(self, q):
+        """Estimated distances of a query from all points."""
+        sampled = self._rng.integers(len(self.PiU), size=self.R)
+        n = len(self.X)
+        d = np.empty((n, self.R))
+        for i in range(n):
+            for r in range(self.R):
+                x = self.sketches[sampled[r] if self.mended else r][i]
+                d[i, r] = np.linalg.norm(self.PiU[sampled[r]] @ q - x)
+        estimates = np.empty(n)
+        for i in range(n):
+            estimates[i] = np.median(d[i])
+        return estimates
 
 
 @dataclass(frozen=True)
@@ -87,7 +123,6 @@ def measure(setup, progress, draws):
             "megabytes": setup.megabytes.get(m),
         }
         rows.append(row)
-        _timing.clean()
     return rows
 
 
@@ -133,6 +168,42 @@ def plot(result, path):
     _plots.save(fig, path)
 
 
+def held_bytes(root):
+    """Bytes of all arrays that can be reached from an object, each buffer once."""
+    seen, total, stack = {}, 0, [root]
+    while stack:
+        item = stack.pop()
+        if id(item) in seen:
+            continue
+        # Kept, so that no identity is used twice.
+        seen[id(item)] = item
+        if isinstance(item, np.ndarray):
+            if isinstance(item.base, np.ndarray):
+                stack.append(item.base)
+            else:
+                total += item.nbytes
+        else:
+            stack += _inside(item)
+    return total
+
+
+def _inside(item):
+    """What an object refers to, as far as it may hold arrays."""
+    if isinstance(item, dict):
+        return list(item.values())
+    if isinstance(item, list | tuple | set | frozenset):
+        return list(item)
+    if isinstance(item, type) or not type(item).__module__.startswith("skmahal"):
+        return []
+    slots = [getattr(item, name, None) for name in getattr(item, "__slots__", ())]
+    return [*vars(item).values(), *slots] if hasattr(item, "__dict__") else slots
+
+
+def printed_bytes(n, d, k, m, L):
+    """Memory of U, the points, ``Π_j U`` and ``Π_j U x_i`` in float64."""
+    return 8 * (k * d + n * d + L * m * d + n * L * m)
+
+
 def _measure_ours(X, U, Q, m, exact, draws):
     index = MetricMaintenance(U, X, m=m, L=L, R=R, lead=0, seed=0)
     accuracies = [_accuracy(index.query_all(Q), exact)]
@@ -160,9 +231,9 @@ def _measure_printed(X, U, Q, m, exact):
     accuracy, times = {}, []
     for mended in (False, True):
         index.mended = mended
-        asked = [_timing.timed(index.query_all, q) for q in Q[:3].astype(np.float64)]
-        times += [seconds * len(X) / points for seconds, _ in asked]
-        estimates = np.array([estimate for _, estimate in asked])
+        results = [_timing.timed(index.query_all, q) for q in Q[:3].astype(np.float64)]
+        times += [seconds * len(X) / points for seconds, _ in results]
+        estimates = np.array([estimate for _, estimate in results])
         accuracy[mended] = _accuracy(estimates, part[:3])
     i, j = np.random.default_rng(0).integers(points, size=(2, 200))
     pairs, _ = _timing.timed(_ask_pairs, index, i, j)

@@ -41,7 +41,6 @@ def run(options, progress):
     for n in sizes:
         progress.step(f"n={n:,}")
         rows.append(measure(n, options.n_jobs, rounds=3 if options.quick else 9))
-        _timing.clean()
     progress.step("law of the samples")
     p = law(options.n_jobs, draws=5000 if options.quick else 50_000)
     for row in rows:
@@ -68,7 +67,7 @@ def measure(n, n_jobs, rounds):
         runs["peer", limit] = _timing.pinned(
             lambda: [peer.sample(q, 1, rng) for q in few], limit
         )
-    times = _timing.alternate(runs, rounds=rounds).in_a_row
+    times = _timing.alternate(runs, rounds=rounds)
     brute = [_timing.summary(times["peer", limit], len(few)) for limit in (None, 1)]
     ours = _timing.summary(times["ours"], len(Q))
     brute = min(brute, key=lambda entry: entry["median"])

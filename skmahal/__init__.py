@@ -14,8 +14,9 @@ array([[0, 2]])
 """
 
 from ._compat import enable_metric_learn
-from ._core.factor import components_from
+from ._core.kernels import warm_up
 from ._core.maintenance import MetricMaintenance
+from ._core.metric import components_from
 from .neighbors import (
     SketchedMahalanobisClassifier,
     SketchedMahalanobisNeighbors,
@@ -35,4 +36,5 @@ __all__ = [
     "SketchedMahalanobisRegressor",
     "components_from",
     "enable_metric_learn",
+    "warm_up",
 ]

@@ -1,8 +1,4 @@
-"""Private or versioned APIs of other libraries, gathered in one place.
-
-The rest of the package imports these names from here, so that a change in a
-dependency is answered in one file.
-"""
+"""Private or versioned APIs of other libraries, which no other file imports."""
 
 import sys
 from functools import wraps
@@ -15,20 +11,19 @@ from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
 
 __all__ = ["HasMethods", "Interval", "StrOptions", "enable_metric_learn", "fit_context"]
 
-# Where metric-learn 0.7 calls scikit-learn's validation.
+# Where metric-learn 0.7 calls scikit-learn's validation, and its base class.
 _VALIDATION = {
     "metric_learn._util": ("check_array", "check_X_y"),
     "metric_learn.itml": ("check_array",),
     "metric_learn.scml": ("check_array",),
 }
-_MARK = "_knows_force_all_finite"
+_BASE = ("metric_learn.base_metric", "BaseMetricLearner")
+_MARK = "_changed_by_skmahal"
 
 
 def import_optional(name, extra, purpose):
     """Import an optional dependency, or say how to install it.
 
-    Examples
-    --------
     >>> import_optional("no_such_module", "plot", "plotting")
     Traceback (most recent call last):
     ...
@@ -44,68 +39,56 @@ def import_optional(name, extra, purpose):
 
 
 def enable_metric_learn():
-    """Let metric-learn 0.7 run on scikit-learn 1.8 and later.
+    """Let metric-learn 0.7 run on scikit-learn 1.8 and later, and in grid searches.
 
-    metric-learn 0.7.0 passes `force_all_finite` to scikit-learn's validation, which 1.8
-    no longer knows. This replaces the validation functions inside metric-learn, and
-    nowhere else, by ones that translate the keyword to `ensure_all_finite`. Where
-    scikit-learn still knows it, or metric-learn no longer uses these functions, nothing
-    is changed. Importing skmahal never changes anything.
+    metric-learn 0.7.0 passes `force_all_finite` to scikit-learn's validation, which
+    does not accept it since 1.8. This function translates the keyword to
+    `ensure_all_finite` inside metric-learn, and nowhere else.
 
-    An estimator of skmahal with a learner of metric-learn takes the call along when it
-    is pickled, so that a search with many processes needs no more.
+    Learners of metric-learn cannot be cloned after they were pickled, so that a grid
+    search with several processes fails. This function changes how they are pickled: a
+    learner can then be cloned, and loading it calls this function, which is possible
+    only where skmahal is installed. Importing skmahal changes nothing.
 
     Returns
     -------
     changed : bool
-        Whether metric-learn was changed by this call. O(1).
-
-    Raises
-    ------
-    ImportError
-        If metric-learn is not installed.
+        Whether this call changed metric-learn; False if an earlier call did. O(1).
 
     Examples
     --------
     >>> import skmahal
     >>> changed = skmahal.enable_metric_learn()  # before metric-learn is used
-    >>> skmahal.enable_metric_learn()  # once is enough
+    >>> skmahal.enable_metric_learn()  # one call is enough
     False
     """
     import_optional("metric_learn", "metric-learn", "enable_metric_learn")
-    if "force_all_finite" in signature(check_array).parameters:
-        return False
-    return any([_translate_in(*place) for place in _VALIDATION.items()])
+    changed = False
+    if "force_all_finite" not in signature(check_array).parameters:
+        places = [(place, name) for place in _VALIDATION for name in _VALIDATION[place]]
+        for module, name in places:
+            validate = _imported(module, name)
+            if validate is not None and not hasattr(validate, _MARK):
+                setattr(sys.modules[module], name, _translated(validate))
+                changed = True
+    learner = _imported(*_BASE)
+    if learner is not None and not hasattr(learner, _MARK):
+        learner.__reduce_ex__, learner.__setstate__ = _reduce, _set_state(learner)
+        setattr(learner, _MARK, True)
+        changed = True
+    return changed
 
 
-def metric_learn_is_enabled():
-    """Whether :func:`enable_metric_learn` has changed anything in this process."""
-    return any(
-        hasattr(getattr(sys.modules.get(module), name, None), _MARK)
-        for module, names in _VALIDATION.items()
-        for name in names
-    )
-
-
-def _translate_in(module, names):
-    """Replace validation functions of a module; whether any was not yet replaced."""
+def _imported(module, name):
+    """An attribute of a module, or None if there is no such module or attribute."""
     try:
-        module = import_module(module)
+        return getattr(import_module(module), name, None)
     except ModuleNotFoundError:
-        return False
-    held = {name: getattr(module, name, None) for name in names}
-    stale = {
-        name: validate
-        for name, validate in held.items()
-        if validate is not None and not hasattr(validate, _MARK)
-    }
-    for name, validate in stale.items():
-        setattr(module, name, _translated(validate))
-    return bool(stale)
+        return None
 
 
 def _translated(validate):
-    """`validate` that takes `force_all_finite` for `ensure_all_finite`."""
+    """`validate` with `force_all_finite` as another name of `ensure_all_finite`."""
 
     @wraps(validate)
     def translated(*args, **kwargs):
@@ -115,3 +98,29 @@ def _translated(validate):
 
     setattr(translated, _MARK, True)
     return translated
+
+
+def _reduce(learner, protocol):
+    """Pickle a learner of metric-learn so that loading it calls :func:`new_learner`."""
+    _, args, *state = object.__reduce_ex__(learner, max(2, protocol))
+    return (new_learner, args, *state)
+
+
+def new_learner(kind):
+    """An instance of a class of metric-learn, which is enabled first, to unpickle."""
+    enable_metric_learn()
+    return kind.__new__(kind)
+
+
+def _set_state(learner):
+    """`__setstate__` for a class, which makes strings identical to equal literals."""
+    # The constructors of metric-learn store the literal "deprecated" in place of an
+    # equal string, and `clone` takes another object for a change.
+    inherited = learner.__setstate__
+
+    @wraps(inherited)
+    def set_state(self, state):
+        plain = {k: sys.intern(v) for k, v in state.items() if type(v) is str}
+        inherited(self, {**state, **plain})
+
+    return set_state

@@ -1,7 +1,6 @@
-"""From the `metric_learner` parameter of an estimator to the matrix U."""
+"""From a `metric_learner`, or the argument of `update_metric`, to the matrix U."""
 
-from copy import copy
-from sys import intern
+import warnings
 
 import numpy as np
 from scipy import sparse
@@ -9,138 +8,35 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from skmahal._compat import enable_metric_learn, metric_learn_is_enabled
 from skmahal._core.checks import as_array
-from skmahal._core.factor import components_from
-from skmahal._persistence import Persistent
+from skmahal._core.metric import components_from
+
+# Methods of a learner without `components_`, and what the matrix they return is called
+# in components_from: metric-learn's, and those of scikit-learn's covariance estimators.
+_MATRICES = {"get_mahalanobis_matrix": "A", "get_precision": "VI"}
+_KEYS = ("U", "A", "VI", "V")
+_MISSING = object()
 
 
-def resolve_components(metric_learner, X, y, n_features, dtype):
-    """Matrix U of the metric :math:`d(x, z) = ||U(x - z)||` that a parameter names.
+def resolve_components(metric_learner, X, y, n_features):
+    """U of the metric that a parameter gives, and the fitted learner, each or None.
 
-    Parameters
-    ----------
-    metric_learner : None, array-like of shape (k, n_features), or estimator
-        None is the Euclidean metric. An array is U itself. An estimator is cloned
-        and fitted on `X` and `y`, where labels that are names are numbered, and gives U
-        as :func:`components_of` says; wrap it in
-        :class:`sklearn.frozen.FrozenEstimator` to use it as it is.
-    X : {array-like, sparse matrix} of shape (n_samples, n_features)
-        Points to fit the estimator on.
-    y : array-like of shape (n_samples,), or None
-        Targets to fit the estimator on.
-    n_features : int
-        Columns that U must have.
-    dtype : numpy dtype
-        Floating type of U.
+    None is the Euclidean metric. Arrays and dictionaries are those of
+    :func:`components_of`. An estimator is cloned and fitted on `X` and `y`, with
+    numbers in place of strings in `y`; in a :class:`sklearn.frozen.FrozenEstimator` it
+    is not fitted again.
 
-    Returns
-    -------
-    components : ndarray of shape (k, n_features), or None
-        A copy of U; None for the Euclidean metric.
-    learner : estimator or None
-        The fitted estimator; None where `metric_learner` is not one.
-
-    Raises
-    ------
-    TypeError
-        If `metric_learner` is none of the above.
-    ValueError
-        If there is no U, or it has the wrong shape, or is not finite.
-
-    Examples
-    --------
-    >>> import numpy as np
     >>> from sklearn.decomposition import PCA
-    >>> from skmahal._metric_learner import resolve_components
-    >>> X = np.random.default_rng(0).normal(size=(20, 4))
-    >>> U, learner = resolve_components(PCA(2), X, None, 4, np.float64)
+    >>> U, learner = resolve_components(PCA(2), np.eye(9, 4), None, 4)
     >>> U.shape, learner
     ((2, 4), PCA(n_components=2))
     """
     if metric_learner is None:
         return None, None
-    name = "metric_learner"
-    if not is_learner(metric_learner):
-        return check_components(metric_learner, name, n_features, dtype), None
-    learner = _fitted(metric_learner, X, y)
-    return _extracted(learner, name, n_features, dtype), learner
-
-
-def components_of(metric, name, n_features, dtype):
-    """U, from a fitted learner or from U itself; errors call it `name`.
-
-    A learner has `components_`, or a method that gives its Mahalanobis matrix as those
-    of metric-learn do, or its precision matrix as scikit-learn's covariance estimators.
-    """
-    if not is_learner(metric):
-        return check_components(metric, name, n_features, dtype)
-    if not hasattr(metric, "components_"):
-        _check_fitted(metric, name)
-    return _extracted(metric, name, n_features, dtype)
-
-
-def learns_online(learner):
-    """Whether a learner goes on learning, and says which steps its metric has made."""
-    return all(hasattr(learner, name) for name in _ONLINE)
-
-
-def token_of(learner):
-    """Where an online learner stands; None for any other."""
-    return learner.state_token() if learns_online(learner) else None
-
-
-def steps_since(learner, token):
-    """Low-rank steps of an online learner since it stood there; None if unknown."""
-    if token is None or not learns_online(learner):
-        return None
-    return learner.updates_since(token)
-
-
-def is_learner(metric):
-    """Whether `metric` stands for a metric, rather than being the matrix U."""
-    return any(hasattr(metric, name) for name in ("fit", *_SOURCES))
-
-
-class LearnsMetric(Persistent):
-    """An estimator with a `metric_learner` that can be fitted in other processes too.
-
-    Where :func:`~skmahal.enable_metric_learn` was called here, it is called wherever an
-    estimator that needs it is unpickled, as in the workers of a grid search.
-    """
-
-    def _saved(self, state):
-        if _is_of_metric_learn(self.metric_learner) and metric_learn_is_enabled():
-            state[_ENABLED] = True
-        return super()._saved(state)
-
-    def _restored(self, state):
-        if state.pop(_ENABLED, False):
-            enable_metric_learn()
-        return super()._restored(state)
-
-
-def _is_of_metric_learn(learner):
-    return type(learner).__module__.split(".")[0] == "metric_learn"
-
-
-def _as_before_pickling(learner):
-    """A copy whose words are the same objects as equal ones in the code of a library.
-
-    Learners of metric-learn set ``"deprecated"`` in place of what they were given,
-    which :func:`sklearn.base.clone` takes for a change once they have been pickled.
-    """
-    learner = copy(learner)
-    for name, value in vars(learner).items():
-        if type(value) is str:
-            setattr(learner, name, intern(value))
-    return learner
-
-
-def _fitted(learner, X, y):
-    """A fitted clone of the learner, which gets numbers for labels."""
+    if not hasattr(metric_learner, "fit"):
+        return components_of(metric_learner, "metric_learner", n_features), None
     try:
-        learner = clone(_as_before_pickling(learner))
+        learner = clone(metric_learner)
     except TypeError as error:
         raise TypeError(f"metric_learner cannot be cloned: {error}") from error
     try:
@@ -148,16 +44,93 @@ def _fitted(learner, X, y):
     except TypeError as error:
         if "force_all_finite" not in str(error):
             raise
-        hint = "call skmahal.enable_metric_learn() for metric-learn to work here"
+        hint = "call skmahal.enable_metric_learn() to use metric-learn here"
         raise TypeError(f"{error}; {hint}.") from error
-    return learner
+    return components_of(learner, "metric_learner", n_features), learner
+
+
+def components_of(metric, name, n_features):
+    """U in float64, a copy, from a fitted learner, an array or a dictionary.
+
+    A learner has `components_`, which is read once, or a method that returns its
+    Mahalanobis matrix, as in metric-learn, or its precision matrix, as scikit-learn's
+    covariance estimators.
+
+    An array is U. A square symmetric one is nearly always a Mahalanobis or covariance
+    matrix and raises a UserWarning, unless it is diagonal, which is the usual way to
+    weight features. A dictionary says which matrix it has: ``{"U": U}``, or one of the
+    keys "A", "VI" and "V" of :func:`skmahal.components_from`.
+
+    >>> components_of({"V": [[4.0]]}, "metric", 1), components_of([[4.0]], "metric", 1)
+    (array([[0.5]]), array([[4.]]))
+    """
+    if isinstance(metric, type):
+        given = f"the class {metric.__name__}"
+        raise TypeError(f"{name} must be an instance, got {given}.")
+    kind = type(metric).__name__
+    components = getattr(metric, "components_", _MISSING)
+    if components is not _MISSING:
+        U = check_components(components, f"{name}.components_", n_features)
+        return _whitened(U, metric)
+    for method, key in _MATRICES.items():
+        if hasattr(metric, method):
+            try:
+                if isinstance(metric, BaseEstimator):
+                    check_is_fitted(metric)
+            except NotFittedError as error:
+                message = f"{name} must be fitted, and this {kind} is not."
+                raise ValueError(message) from error
+            matrix, source = getattr(metric, method)(), f"{name}.{method}"
+            return _factored(key, matrix, source, n_features)
+    if hasattr(metric, "fit"):
+        raise ValueError(
+            f"{name} must have one of components_, {', '.join(_MATRICES)} once fitted, "
+            f"and {kind} has none."
+        )
+    if isinstance(metric, dict):
+        if len(metric) != 1 or not metric.keys() <= set(_KEYS):
+            raise ValueError(
+                f"{name} must have exactly one of the keys {', '.join(_KEYS)} if it "
+                f"is a dictionary, got {list(metric)}."
+            )
+        [(key, matrix)] = metric.items()
+        return _factored(key, matrix, f"{name}[{key!r}]", n_features)
+    U = check_components(metric, name, n_features)
+    _warn_if_symmetric(U, name)
+    return U
+
+
+def check_components(components, name, n_features, dtype=np.float64):
+    """A dense finite copy of U of the given type, or an error that names it."""
+    expected = f"{name} must be a dense array of shape (k, {n_features})"
+    try:
+        scalar = np.ndim(components) == 0
+    except ValueError:  # Rows of different lengths, which as_array reports.
+        scalar = False
+    if sparse.issparse(components) or scalar:
+        raise TypeError(f"{expected}, got {components!r}.")
+    array = np.asarray(as_array(name, components, dtype))
+    if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != n_features:
+        raise ValueError(f"{expected} to match X, got shape {array.shape}.")
+    # The sum of infinities of both signs, which are refused, would warn.
+    with np.errstate(invalid="ignore"):
+        return check_array(array, dtype=dtype, order="C", copy=True, input_name=name)
+
+
+def learns_online(learner):
+    """Whether a learner continues to learn and reports the steps of its metric."""
+    needed = ("partial_fit", "state_token", "updates_since")
+    return all(hasattr(learner, name) for name in needed)
+
+
+def token_of(learner):
+    """The present state of an online learner; None for any other."""
+    return learner.state_token() if learns_online(learner) else None
 
 
 def numbered(y):
-    """Targets with numbers in place of names, which not every learner takes.
+    """Targets with numbers in place of strings, which not every learner accepts.
 
-    Examples
-    --------
     >>> numbered(np.array(["b", "a", "b"]))
     array([1, 0, 1])
     """
@@ -168,76 +141,44 @@ def numbered(y):
     return np.stack(codes, axis=1).reshape(np.shape(y))
 
 
-def _extracted(learner, name, n_features, dtype):
-    for source, factored in _SOURCES.items():
-        if not hasattr(learner, source):
-            continue
-        given, what = getattr(learner, source), f"{name}.{source}"
-        if factored is not None:
-            given = _factored(given(), factored, what, n_features)
-        return check_components(given, what, n_features, dtype)
-    raise ValueError(
-        f"{name} must have one of {', '.join(_SOURCES)} once fitted, and "
-        f"{type(learner).__name__} has none."
-    )
-
-
-def _factored(matrix, kind, what, n_features):
-    """U from the matrix that a method of a learner gives."""
-    if np.shape(matrix) != (n_features, n_features):
+def _factored(kind, matrix, source, n_features):
+    """U from a matrix that :func:`skmahal.components_from` calls `kind`, or from U."""
+    if kind == "U":
+        return check_components(matrix, source, n_features)
+    shape = as_array(source, matrix, np.float64).shape
+    if shape != (n_features, n_features):
         raise ValueError(
-            f"{what} must give an array of shape ({n_features}, {n_features}) to match "
-            f"X, got shape {np.shape(matrix)}."
+            f"{source} must give an array of shape ({n_features}, {n_features}) to "
+            f"match X, got shape {shape}."
         )
     try:
-        return components_from(**{kind: matrix})
+        U = components_from(**{kind: matrix})
     except ValueError as error:
-        raise ValueError(f"{what} gives no metric: {error}") from error
+        raise ValueError(f"{source} gives no metric: {error}") from error
+    return check_components(U, source, n_features)
 
 
-def _check_fitted(learner, name):
-    """Methods may be there before there is anything to get from them.
-
-    What is no estimator of scikit-learn cannot be asked.
-    """
-    if isinstance(learner, type):
-        kind = learner.__name__
-        raise TypeError(f"{name} must be an instance, got the class {kind}.")
-    try:
-        if isinstance(learner, BaseEstimator):
-            check_is_fitted(learner)
-    except NotFittedError as error:
-        kind = type(learner).__name__
-        raise ValueError(f"{name} must be fitted, and this {kind} is not.") from error
+def _whitened(U, learner):
+    """U with the rows divided as `transform` of PCA with ``whiten=True`` does it."""
+    variances = getattr(learner, "explained_variance_", None)
+    if variances is None or getattr(learner, "whiten", False) is not True:
+        return U
+    scales = np.sqrt(variances)
+    # The smallest divisor that their transform uses, also for a variance of zero.
+    least = np.finfo(scales.dtype).eps
+    return U / np.maximum(scales, least)[:, np.newaxis]
 
 
-# Where a learner may have its metric, and what the matrix of a method is.
-_SOURCES = {
-    "components_": None,
-    "get_mahalanobis_matrix": "A",
-    "get_precision": "VI",
-}
-_ONLINE = ("partial_fit", "state_token", "updates_since")
-_ENABLED = "_metric_learn_enabled"
-
-
-def check_components(components, name, n_features, dtype):
-    """Dense finite copy of U of the given type, or an error that names it."""
-    expected = f"{name} must be a dense array of shape (k, {n_features})"
-    if sparse.issparse(components) or _is_one_thing(components):
-        raise TypeError(f"{expected}, got {components!r}.")
-    array = as_array(name, components, dtype)
-    shape = array.shape
-    if len(shape) != 2 or shape[0] == 0 or shape[1] != n_features:
-        raise ValueError(f"{expected} to match X, got shape {shape}.")
-    # Infinities of both signs, which it refuses, have no sum.
-    with np.errstate(invalid="ignore"):
-        return check_array(array, dtype=dtype, copy=True, input_name=name)
-
-
-def _is_one_thing(components):
-    """Whether it has no dimensions; what is ragged has, though NumPy knows of none."""
-    try:
-        return np.ndim(components) == 0
-    except ValueError:
-        return False
+def _warn_if_symmetric(U, name):
+    """Warn if U is square, symmetric up to rounding, and not diagonal."""
+    if U.shape[0] != U.shape[1] or not (U - np.diag(np.diag(U))).any():
+        return
+    if np.abs(U - U.T).max() <= 1e-6 * np.abs(U).max():
+        warnings.warn(
+            f"{name} is a symmetric matrix and is used as U, with d(x, z) = "
+            "||U(x - z)||. If it is a Mahalanobis matrix A, an inverse covariance VI "
+            "or a covariance V, pass components_from(A=...), components_from(VI=...) "
+            "or components_from(V=...). If it is U, pass {'U': ...}.",
+            UserWarning,
+            stacklevel=2,
+        )

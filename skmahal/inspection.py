@@ -1,49 +1,38 @@
-"""How good an index is: what its methods say of that, and a picture of it."""
+"""Results of `audit` and `guarantee`, and a plot of an audit."""
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._compat import import_optional
-from ._core.audit import Audit, PairAudit
-from ._core.guarantee import Failures, Guarantee
+from ._core.guarantees import Audit, Failures, Guarantee, PairAudit
 
 __all__ = ["Audit", "Failures", "Guarantee", "PairAudit", "SketchQualityDisplay"]
 
-_POOLS = {"random": "random pairs", "recent": "recent pairs"}
-
-# Room above the curves for a legend of three lines.
-_TOP = 1.35
+_VERDICT = {True: "passed", False: "failed"}
 
 
 class SketchQualityDisplay:
-    """How far estimated distances are from exact ones.
+    """Plot of the distribution of estimated over exact distance.
 
-    The distribution of estimate over exact distance, for random pairs of points and for
-    recent queries with their neighbours, beside the band 1 ± eps that was promised. Use
-    :meth:`from_estimator` to make one; it needs matplotlib,
+    It is shown for random pairs of points and for recent queries with their neighbours.
+    Use :meth:`from_estimator` to create one. It needs matplotlib,
     ``pip install 'skmahal[plot]'``.
 
     Parameters
     ----------
     audit : Audit
-        What :meth:`SketchedMahalanobisNeighbors.audit` has found.
+        The result of :meth:`SketchedMahalanobisNeighbors.audit`.
     estimator_name : str, default=None
-        A name for the title.
+        Name of the estimator for the title.
 
     Attributes
     ----------
     lines_ : dict
-        The curve of each pool of pairs, "random" and, where there is one, "recent".
+        The curves: "random" and, if estimates have served queries, "recent".
     band_ : matplotlib artist
-        The band 1 ± eps.
-    ax_ : matplotlib Axes
-        Where it was drawn.
-    figure_ : matplotlib Figure
-        What the axes belong to.
-
-    See Also
-    --------
-    SketchedMahalanobisNeighbors.audit : The numbers.
+        The interval 1 ± eps.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where the plot is.
 
     Examples
     --------
@@ -51,7 +40,7 @@ class SketchQualityDisplay:
     >>> from skmahal import SketchedMahalanobisNeighbors
     >>> from skmahal.inspection import SketchQualityDisplay
     >>> X = np.random.default_rng(0).normal(size=(300, 1000))
-    >>> index = SketchedMahalanobisNeighbors(random_state=0).fit(X)
+    >>> index = SketchedMahalanobisNeighbors(m=50, R=9, random_state=0).fit(X)
     >>> display = SketchQualityDisplay.from_estimator(index, random_state=0)
     >>> display.ax_.get_title()
     'SketchedMahalanobisNeighbors: passed'
@@ -65,27 +54,20 @@ class SketchQualityDisplay:
     def from_estimator(
         cls, estimator, *, n_pairs=1000, random_state=None, ax=None, **kwargs
     ):
-        """Audit an index and draw what was found; the cost is that of the audit.
-
-        O(k) a pair, and O(nk) for each of at most 64 recent queries.
+        """Audit an index and plot the result; the cost is that of `audit`.
 
         Parameters
         ----------
         estimator : SketchedMahalanobisNeighbors
             A fitted index.
-        n_pairs : int, default=1000
-            Number of pairs that are drawn from each pool.
-        random_state : int, RandomState instance or None, default=None
-            Determines the pairs.
-        ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
-        **kwargs : dict
-            For the curves, as :meth:`matplotlib.axes.Axes.plot` takes them.
+        n_pairs, random_state : int, RandomState instance or None
+            As in :meth:`SketchedMahalanobisNeighbors.audit`.
+        ax, **kwargs
+            As in :meth:`plot`.
 
         Returns
         -------
         display : SketchQualityDisplay
-            What was drawn.
         """
         _pyplot()
         check_is_fitted(estimator)
@@ -94,21 +76,20 @@ class SketchQualityDisplay:
         return display.plot(ax=ax, **kwargs)
 
     def plot(self, ax=None, *, name=None, **kwargs):
-        """Draw the share of pairs up to each ratio. O(n_pairs log n_pairs).
+        """Plot the share of pairs up to each ratio. O(n_pairs).
 
         Parameters
         ----------
         ax : matplotlib Axes, default=None
-            Where to draw; None makes a figure.
+            Axes to plot on. None creates a figure.
         name : str, default=None
-            A name for the title in place of `estimator_name`.
+            Name for the title, in place of `estimator_name`.
         **kwargs : dict
-            For the curves, as :meth:`matplotlib.axes.Axes.plot` takes them.
+            Keywords of :meth:`matplotlib.axes.Axes.plot` for the curves.
 
         Returns
         -------
         display : SketchQualityDisplay
-            The object itself, with what was drawn.
         """
         plt = _pyplot()
         if ax is None:
@@ -120,38 +101,23 @@ class SketchQualityDisplay:
         )
         ax.axvline(1.0, color="0.6", linewidth=1, zorder=1)
         self.lines_ = {}
-        for pool, label in _POOLS.items():
-            found = getattr(self.audit, pool)
-            if found is not None:
-                drawn = {"drawstyle": "steps-post", "label": _caption(found, label)}
-                (self.lines_[pool],) = ax.plot(*_steps(found.sample), **drawn | kwargs)
+        for pairs in ("random", "recent"):
+            result = getattr(self.audit, pairs)
+            if result is not None:
+                outside, verdict = 100 * result.outside, _VERDICT[result.passed]
+                label = f"{pairs} pairs: {outside:.3g} % outside, {verdict}"
+                style = {"drawstyle": "steps-post", "label": label, **kwargs}
+                ratios = result.sample if len(result.sample) else np.ones(1)
+                ratios = np.concatenate([ratios[:1], ratios])
+                shares = np.linspace(0, 1, len(ratios))
+                (self.lines_[pairs],) = ax.plot(ratios, shares, **style)
         ax.set(xlabel="estimated distance / exact distance", ylabel="share of pairs")
-        ax.set(ylim=(-0.03, _TOP), yticks=np.linspace(0, 1, 5))
-        ax.set_title(self._title(name or self.estimator_name))
+        # The space above the curves is for the legend.
+        ax.set(ylim=(-0.03, 1.35), yticks=np.linspace(0, 1, 5))
+        name, verdict = name or self.estimator_name, _VERDICT[self.audit.passed]
+        ax.set_title(f"{name}: {verdict}" if name else f"audit {verdict}")
         ax.legend(loc="upper left")
         return self
-
-    def _title(self, name):
-        verdict = "passed" if self.audit.passed else "failed"
-        return f"{name}: {verdict}" if name else f"audit {verdict}"
-
-
-def _caption(found, label):
-    verdict = "passed" if found.passed else "failed"
-    return f"{label}: {100 * found.outside:.3g} % outside, {verdict}"
-
-
-def _steps(sample):
-    """A sorted sample as the points of its distribution function.
-
-    Examples
-    --------
-    >>> _steps(np.array([0.9, 1.1]))
-    (array([0.9, 0.9, 1.1]), array([0. , 0.5, 1. ]))
-    """
-    sample = sample if len(sample) else np.ones(1)
-    shares = np.linspace(0, 1, len(sample) + 1)
-    return np.concatenate([sample[:1], sample]), shares
 
 
 def _pyplot():

@@ -1,11 +1,11 @@
-"""Attackers who see public answers only, and who know the points and the metric.
+"""Attackers who see public results only, and who know the points and the metric.
 
-Each asks some `count` of questions and returns unit vectors, the rows of an array, that
-it believes to be reported too short or too long. Each works on any object that has the
-index's public methods, over two points ``points = [a, -a]`` and the Euclidean metric:
-that is no loss, as whoever knows U asks about ``U q``.
+Each makes `count` queries and returns unit vectors, the rows of an array, whose lengths
+it expects to be reported as too small or too large. Each works on any object that has
+the public methods of an index, over two points ``points = [a, -a]`` under the Euclidean
+metric. This is no restriction: an attacker who knows U would choose ``U q`` like this.
 
-What is learnt of one sketch Π is in the matrix ``ΠᵀΠ``. It is the identity on average;
+What can be learned of a sketch Π is the matrix ``ΠᵀΠ``. It is the identity on average;
 its largest eigenvalues are near ``(1 + √(k/m))²``, and k - m of them are zero.
 """
 
@@ -25,7 +25,7 @@ def attack(function):
 
 
 class OneSketch:
-    """A :class:`MahalanobisSketch` that is asked for distances and shows no vector."""
+    """A :class:`MahalanobisSketch` that reports distances and shows no vector."""
 
     def __init__(self, points, **parameters):
         self._sketch = MahalanobisSketch(**parameters).fit(points)
@@ -52,20 +52,20 @@ class OneSketch:
 class Structure:
     """A :class:`MetricMaintenance` under the names of the estimator's methods."""
 
-    def __init__(self, engine):
-        self.engine = engine
-        self.distances = engine.query_all
-        self.pair_distances = engine.query_pair
-        self.partial_fit = engine.append
-        self.remove_points = engine.remove
+    def __init__(self, maintenance):
+        self.maintenance = maintenance
+        self.distances = maintenance.query_all
+        self.pair_distances = maintenance.query_pair
+        self.partial_fit = maintenance.append
+        self.remove_points = maintenance.remove
 
     def kneighbors(self, X, n_neighbors, return_distance=False):
         assert not return_distance, "the attackers look at indices only"
-        return self.engine.kneighbors(X, n_neighbors, candidates=n_neighbors)[1]
+        return self.maintenance.kneighbors(X, n_neighbors, n_neighbors)[1]
 
 
 class Refreshing:
-    """An index whose sketches are drawn anew before every `every` more questions."""
+    """An index whose sketches are drawn again before every `every` queries."""
 
     def __init__(self, index, every):
         self._index, self._every = index, every
@@ -74,11 +74,11 @@ class Refreshing:
         return np.concatenate([self._index.distances(Q) for Q in self._turns(X)])
 
     def kneighbors(self, X, n_neighbors, return_distance=False):
-        answers = [
+        found = [
             self._index.kneighbors(Q, n_neighbors, return_distance=return_distance)
             for Q in self._turns(X)
         ]
-        return np.concatenate(answers)
+        return np.concatenate(found)
 
     def pair_distances(self, i, j):
         turns = self._turns(j)
@@ -90,10 +90,10 @@ class Refreshing:
     def remove_points(self, indices):
         self._index.remove_points(indices)
 
-    def _turns(self, questions):
-        for start in range(0, len(questions), self._every):
+    def _turns(self, queries):
+        for start in range(0, len(queries), self._every):
             self._index.refresh_sketches()
-            yield questions[start : start + self._every]
+            yield queries[start : start + self._every]
 
 
 def reported_lengths(index, points, vectors):
@@ -102,7 +102,7 @@ def reported_lengths(index, points, vectors):
 
 
 def placed_lengths(index, points, vectors):
-    """The same between points, which are put there for the question."""
+    """Lengths of vectors by the index: distances of points that are added for this."""
     n, lengths = len(points), []
     for start in range(0, len(vectors), _PLACED):
         batch = vectors[start : start + _PLACED]
@@ -115,7 +115,7 @@ def placed_lengths(index, points, vectors):
 
 @attack
 def regression(index, points, count, rng):
-    """Extreme eigenvectors of the quadratic form that explains the answers.
+    """Extreme eigenvectors of the quadratic form that explains the estimates.
 
     The squared estimate for a vector v is ``vᵀ M v``. For random unit vectors,
     ``E[(d̂² - 1) v vᵀ]`` has the eigenvectors of M, and so has the sum, in the end.
@@ -126,21 +126,20 @@ def regression(index, points, count, rng):
 
 @attack
 def placing(index, points, count, rng):
-    """The same from distances between points, which the attacker puts there."""
+    """Regression on distances between points that the attacker adds."""
     vectors = unit(rng.normal(size=(count, points.shape[1])))
     return _extremes(vectors, placed_lengths(index, points, vectors))
 
 
 @attack
 def summing_by_neighbours(index, points, count, rng):
-    """Sum of queries, each with the sign of the point that was said to be nearer.
+    """Sum of queries, each with the sign of the point that was reported as nearer.
 
-    ``‖Π(q - a)‖² - ‖Π(q + a)‖² = -4 qᵀΠᵀΠ a``: the answer is the sign of q along
+    ``‖Π(q - a)‖² - ‖Π(q + a)‖² = -4 qᵀΠᵀΠ a``: the result is the sign of q along
     ``w = ΠᵀΠ a``, and the sum turns to w. This lies in the row space of Π, where
     lengths are near ``√(1 + k/m)`` times too long. No distance needs to be reported:
-    which point is returned is enough, where estimates decide that, as they do with an
-    integer `n_candidates`. Certified neighbours are the true ones, but for delta, and
-    teach next to nothing.
+    the point that is returned is enough if estimates decide it, as they do with an
+    integer `n_candidates`. Exact neighbours reveal nothing.
     """
     Q = rng.normal(size=(count, points.shape[1]))
     nearest = index.kneighbors(Q, 1, return_distance=False)[:, 0]
@@ -149,7 +148,7 @@ def summing_by_neighbours(index, points, count, rng):
 
 @attack
 def summing_by_distances(index, points, count, rng):
-    """The same where the two distances are reported."""
+    """Sum of queries, each with the sign of the point of smaller reported distance."""
     Q = rng.normal(size=(count, points.shape[1]))
     to_first, to_second = index.distances(Q)[:, :2].T
     return unit(np.sign(to_second - to_first) @ Q)[np.newaxis]
@@ -166,8 +165,8 @@ def greedy(index, points, count, rng):
 def _climb(height, points, count, rng):
     """A high unit vector, by steps in random directions from the best one so far.
 
-    The step grows while it leads higher, and shrinks while it does not. Half of the
-    questions are for each of the two climbs.
+    The step grows while it leads higher, and shrinks while it does not. Each of the two
+    climbs has half of the queries.
     """
     best = unit(rng.normal(size=points.shape[1]))
     reached, step = height(best[np.newaxis])[0], 0.5

@@ -1,4 +1,4 @@
-"""What all tests share: fixed examples, and counts for the closing line of stress."""
+"""What all tests share: fixed examples, and counts for the last line of stress runs."""
 
 from collections import Counter
 
@@ -17,7 +17,7 @@ def pytest_configure(config):
 
 @pytest.fixture
 def count(request):
-    """``count("queries", 3)``: what a stress test has done, for the closing line."""
+    """``count("queries", 3)`` adds to what the last line of a stress run reports."""
     counts = request.config.stash[COUNTS]
 
     def add(what, number=1):
@@ -27,7 +27,7 @@ def count(request):
 
 
 def pytest_sessionfinish(session):
-    """A worker of xdist hands its counts to who started it."""
+    """Send the counts of an xdist worker to the process that started it."""
     if hasattr(session.config, "workeroutput"):
         session.config.workeroutput["counts"] = dict(session.config.stash[COUNTS])
 
@@ -40,9 +40,9 @@ def pytest_testnodedown(node):
 
 def pytest_terminal_summary(terminalreporter, config):
     passed = terminalreporter.stats.get("passed", [])
-    held = sum("stress" in report.keywords for report in passed)
-    if held:
+    stressed = sum("stress" in report.keywords for report in passed)
+    if stressed:
         done = [f"{number:,} {what}" for what, number in config.stash[COUNTS].items()]
         terminalreporter.write_line(
-            f"stress: {held:,} promises held; {', '.join(done)}"
+            f"stress: {stressed:,} tests passed; {', '.join(done)}"
         )

@@ -1,12 +1,12 @@
 """Faults at every step of a call: before every line, before and after every C call.
 
-Every allocation and every call of BLAS that the package makes lies on a line of it, and
-most of them are calls of functions in C, so that these points are more than are asked
-for. Left out are the lines of `with` statements, which Python comes to again when it
-leaves the block and where an exception would keep it from doing so (a signal is not
-handled there), and the module that shares work among threads, which allocates nothing
-that grows with the data. The calls of Python's own functions (`len`, `isinstance`) are
-not points apart from their lines.
+Every allocation and every call of BLAS that the package makes is on one of its lines,
+and most are calls of functions in C, so that these steps include all of them. Left out
+are the lines of `with` and of `try`, where no signal is handled: Python comes to the
+former again when it leaves the block, which an exception would keep it from doing, and
+the latter stand outside of any block. Left out too are the modules of locks and
+threads, which allocate nothing that grows with the data. Calls of Python's own
+functions (`len`, `isinstance`) are not steps apart from their lines.
 """
 
 import ast
@@ -17,13 +17,13 @@ from pathlib import Path
 import skmahal
 
 _PACKAGE = str(Path(skmahal.__file__).parent)
-_BOOKKEEPING = {"workers.py"}
+_BOOKKEEPING = {"lock.py", "threads.py"}
 
 
 class Steps:
     """The steps of the package in this thread; raises at number `at`, if given.
 
-    `count` is how many there were, `where` the one that was not made.
+    `count` is how many there were, `where` the one at which it raised.
     """
 
     def __init__(self, at=None, error=MemoryError):
@@ -40,11 +40,10 @@ class Steps:
         sys.setprofile(None)
 
     def _on_line(self, frame, event, _):
-        if not _is_watched(frame.f_code.co_filename):
+        file = frame.f_code.co_filename
+        if not _is_watched(file):
             return None
-        if event == "line" and frame.f_lineno not in _with_lines(
-            frame.f_code.co_filename
-        ):
+        if event == "line" and frame.f_lineno not in _block_lines(file):
             self._step(frame, "line")
         return self._on_line
 
@@ -71,11 +70,13 @@ def _is_watched(filename):
 
 
 @cache
-def _with_lines(filename):
-    tree = ast.parse(Path(filename).read_text())
-    blocks = [node for node in ast.walk(tree) if isinstance(node, ast.With)]
-    return {
-        line
-        for block in blocks
-        for line in range(block.lineno, block.items[-1].context_expr.end_lineno + 1)
-    }
+def _block_lines(filename):
+    """Lines of `with` and of `try`."""
+    lines = set()
+    for node in ast.walk(ast.parse(Path(filename).read_text())):
+        if isinstance(node, ast.With):
+            end = node.items[-1].context_expr.end_lineno
+            lines.update(range(node.lineno, end + 1))
+        elif isinstance(node, ast.Try):
+            lines.add(node.lineno)
+    return lines

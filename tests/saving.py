@@ -1,7 +1,6 @@
-"""What can be saved, after a life of updates, and all of its answers."""
+"""Objects of all kinds, after updates of all kinds, and all of their results."""
 
 from functools import partial
-from unittest.mock import patch
 
 import numpy as np
 from scipy import sparse
@@ -14,13 +13,15 @@ from skmahal import (
     SketchedMahalanobisNeighborsTransformer,
     SketchedMahalanobisRegressor,
 )
-from skmahal._core import front
 from skmahal.online import LEGO, POLA, OnlineITML
 
-N, D, K = 150, 24, 20
-SKETCHED = {"m": 5, "L": 6, "R": 1, "lead": 4}
-EXACT = {"m": 64, "lead": 0}
-ENGINES = {"sketched": SKETCHED, "exact": EXACT}
+N, D, K = 100, 24, 20
+# So many points are searched by their codes.
+MANY = 6000
+SEARCHES = {
+    "exact": {},
+    "certified": {"m": 5, "L": 6, "R": 1, "lead": 4, "n_candidates": "certified"},
+}
 
 
 def normal(*shape, seed=0):
@@ -47,48 +48,42 @@ def as_names(y):
 
 
 def used(estimator, X, y=None):
-    """Fitted, asked, and changed in every way; the last change nobody has seen yet."""
+    """Fitted, queried, and changed in every way; the last change was not seen yet."""
     more = [points(X.dtype, "dense", rows, seed=rows) for rows in (7, 2)]
     targets = [None, None] if y is None else [labels(len(rows)) for rows in more]
     names = y is not None and y.dtype.kind == "U"
     targets = [as_names(part) if names else part for part in targets]
     known = [() if part is None else (part,) for part in targets]
     estimator.fit(X, y)
-    answers(estimator)
+    results(estimator)
     k = len(estimator.components_)
     estimator.update_metric(low_rank=(normal(k, 2), normal(D, 2)))
-    estimator._engine.settle()
-    answers(estimator)
+    results(estimator)
     estimator.partial_fit(more[0], *known[0])
     estimator.update_points([3, 8], more[1], *known[1])
     estimator.remove_points([0, 5])
     # Twice the points, after some were removed: the origin is chosen again.
     estimator.partial_fit(X, *(() if y is None else (y,)))
     estimator.remove_points(np.arange(X.shape[0]))
+    results(estimator)
     estimator.update_metric(low_rank=(0.1 * normal(k), normal(D, seed=4)))
     return estimator
 
 
-def index(kind, engine, dtype=np.float64, storage="dense", **params):
-    given = {"metric_learner": normal(K, D), "random_state": 0, **ENGINES[engine]}
-    X, estimator = points(dtype, storage), kind(**{**given, **params})
+def index(kind, search, dtype=np.float64, storage="dense", rows=N, **params):
+    given = {"metric_learner": normal(K, D), "random_state": 0, **SEARCHES[search]}
+    X, estimator = points(dtype, storage, rows), kind(**{**given, **params})
     y = None
     if kind is SketchedMahalanobisClassifier:
-        y = as_names(labels())
+        y = as_names(labels(rows))
     if kind is SketchedMahalanobisRegressor:
-        y = normal(N)
+        y = normal(rows)
     return used(estimator, X, y)
 
 
-def structure_of_banks():
-    """One whose queries look at three sketches at once, which few points never need."""
-    with patch.object(front, "choose", lambda *_: front.Front(0, 6, 1.0, 2.0)):
-        return structure(m=2, L=7, lead=0)
-
-
-def structure(**params):
+def maintenance(**params):
     made = MetricMaintenance(normal(K, D), points(), seed=0, **params)
-    answers(made)
+    results(made)
     made.update_low_rank(normal(K), normal(D))
     made.append(points(rows=9))
     return made
@@ -103,31 +98,33 @@ def learner(kind, labelled=True, rows=N, dtype=np.float64):
 
 _NEIGHBORS = SketchedMahalanobisNeighbors
 CASES = {
-    f"{engine}-{np.dtype(dtype)}-{storage}": partial(
-        index, _NEIGHBORS, engine, dtype, storage
+    f"{search}-{np.dtype(dtype)}-{storage}": partial(
+        index, _NEIGHBORS, search, dtype, storage
     )
-    for engine in ENGINES
+    for search in SEARCHES
     for dtype in (np.float32, np.float64)
     for storage in ("dense", "csr")
+    if (search, dtype, storage) != ("certified", np.float32, "csr")
 }
 CASES |= {
     "euclidean": partial(index, _NEIGHBORS, "exact", metric_learner=None),
-    "auto": partial(index, _NEIGHBORS, "sketched", m="auto", lead="auto", eps=0.9),
-    "countsketch": partial(index, _NEIGHBORS, "sketched", sketch="countsketch", R=3),
-    "classifier": partial(index, SketchedMahalanobisClassifier, "sketched"),
+    "codes": partial(index, _NEIGHBORS, "exact", np.float32, rows=MANY),
+    "few-rows": partial(index, _NEIGHBORS, "exact", metric_learner=normal(3, D)),
+    "auto": partial(index, _NEIGHBORS, "certified", m="auto", lead="auto", eps=0.9),
+    "countsketch": partial(index, _NEIGHBORS, "certified", sketch="countsketch", R=3),
+    "classifier": partial(index, SketchedMahalanobisClassifier, "certified"),
     "learning-classifier": partial(
         index, SketchedMahalanobisClassifier, "exact", metric_learner=OnlineITML()
     ),
     "regressor": partial(index, SketchedMahalanobisRegressor, "exact"),
-    "transformer": partial(index, SketchedMahalanobisNeighborsTransformer, "sketched"),
+    "transformer": partial(index, SketchedMahalanobisNeighborsTransformer, "certified"),
     "sketch": lambda: MahalanobisSketch(
         6, metric_learner=normal(K, D), random_state=0
     ).fit(points()),
     "sparse-sketch": lambda: MahalanobisSketch(
         6, sketch="countsketch", random_state=0
     ).fit(points(np.float32)),
-    "structure": partial(structure, m=12, L=5, lead=3),
-    "structure-of-banks": structure_of_banks,
+    "maintenance": partial(maintenance, m=12, L=5, lead=3),
     "LEGO": partial(learner, LEGO),
     "POLA": partial(learner, POLA, labelled=False, dtype=np.float32),
     "ITML": partial(learner, OnlineITML, labelled=False),
@@ -136,27 +133,28 @@ CASES |= {
 }
 
 
-def answers(thing):
-    """All that can be asked of it, as a list of arrays."""
+def results(thing):
+    """Results of all its queries, as a list of arrays."""
     if isinstance(thing, MetricMaintenance):
-        return _of_structure(thing)
+        return _of_maintenance(thing)
     if hasattr(thing, "state_token"):
         return _of_learner(thing)
     if isinstance(thing, MahalanobisSketch):
         return [thing.components_, thing.transform(points())]
-    return _of_index(thing) if hasattr(thing, "_engine") else []
+    return _of_index(thing) if hasattr(thing, "n_samples_fit_") else []
 
 
-def _of_structure(structure):
+def _of_maintenance(held):
     Q = queries()
     return [
-        *structure.kneighbors(Q, 4),
-        *structure.kneighbors(Q, 4, candidates=20),
-        structure.query_all(Q),
-        structure.query_pair([0, 1], [5, 9]),
-        structure.sub_sum(Q, 3, 50),
-        structure.sample_exact(Q, size=5, random_state=0),
-        structure.U,
+        *held.kneighbors(Q, 4),
+        *held.kneighbors(Q, 4, candidates="certified"),
+        *held.kneighbors(Q, 4, candidates=20),
+        held.query_all(Q),
+        held.query_pair([0, 1], [5, 9]),
+        held.sub_sum(Q, 3, 50),
+        held.sample_exact(Q, size=5, random_state=0),
+        held.U,
     ]
 
 
@@ -170,23 +168,25 @@ def _of_learner(learner):
 
 
 def _of_index(index):
-    Q = queries(index._engine.dtype)
-    asked = [*index.kneighbors(Q, 4), *index.kneighbors(), index.components_]
-    asked += [index.kneighbors_graph(Q, mode="distance").toarray()]
+    # Queries become of the type of the points.
+    Q = queries()
+    found = [*index.kneighbors(Q, 4), index.components_]
+    found += index.kneighbors() if index.n_samples_fit_ < MANY else []
+    found += [index.kneighbors_graph(Q, mode="distance").toarray()]
     for method in ("predict", "predict_proba", "distances"):
         if hasattr(index, method):
-            asked.append(getattr(index, method)(Q))
+            found.append(getattr(index, method)(Q))
     if hasattr(index, "sample"):
-        asked += [index.sample(Q, 5, power=power, random_state=0) for power in (1, 2)]
-        asked += [index.sum_distances(Q, 3, 80), index.sum_distances(Q, power=1)]
-        asked += [index.pair_distances([0, 1], [5, 9])]
-        asked += [*map(np.concatenate, index.radius_neighbors(Q, 6.0))]
-    return asked
+        found += [index.sample(Q, 5, power=power, random_state=0) for power in (1, 2)]
+        found += [index.sum_distances(Q, 3, 80), index.sum_distances(Q, power=1)]
+        found += [index.pair_distances([0, 1], [5, 9])]
+        found += [*map(np.concatenate, index.radius_neighbors(Q, 6.0))]
+    return found
 
 
-def assert_same_answers(one, other):
+def assert_same_results(one, other):
     """Bit by bit."""
-    pairs = list(zip(answers(one), answers(other), strict=True))
+    pairs = list(zip(results(one), results(other), strict=True))
     assert type(one) is type(other)
     for mine, others in pairs:
         np.testing.assert_array_equal(mine, others)
@@ -205,7 +205,7 @@ def go_on(thing):
         thing.append(more)
         thing.remove([1])
         thing.refresh_sketches()
-    elif hasattr(thing, "_engine"):
+    elif hasattr(thing, "n_samples_fit_"):
         _change_index(thing, more)
 
 
@@ -217,8 +217,8 @@ def _change_index(index, more):
     k = len(index.components_)
     index.update_points([4, 5, 6], more, *known)
     index.update_metric(low_rank=(normal(k), normal(D)))
-    answers(index)
-    index.update_metric(normal(2, D), rows=[0, 3])
+    results(index)
+    index.update_metric(normal(2, D), rows=[0, 2])
     if not hasattr(index.metric_learner_, "state_token"):
         index.partial_fit(more, *known)
     index.remove_points([1])

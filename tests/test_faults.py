@@ -1,8 +1,7 @@
-"""Interrupted anywhere, a change is made or it is not; nothing is left half done."""
+"""A change that is interrupted anywhere is made as a whole or not at all."""
 
 import pickle
 import threading
-from contextlib import contextmanager, nullcontext
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +14,9 @@ from skmahal import (
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisRegressor,
 )
-from skmahal._core.exact import ExactMaintenance
-from skmahal._threads import one_blas_thread
+
+# Private: that an index has codes, and that no limit on BLAS is left behind.
+from skmahal._core import search, threads
 from skmahal.online import LEGO, POLA, OnlineITML
 
 from .faults import Steps
@@ -25,8 +25,8 @@ from .oracle import Oracle
 N, D, K = 14, 6, 5
 ERRORS = MemoryError, KeyboardInterrupt
 
-# An ordinary run takes one step in so many; a stress run takes all.
-STRIDE = 41
+# An ordinary run interrupts at one step in so many; a stress run at every step.
+STRIDE = 67
 
 
 def normal(*shape, seed=0):
@@ -40,56 +40,68 @@ LABELS = np.arange(N) % 3
 W, V = normal(K, 2, seed=4), normal(D, 2, seed=5)
 PAIRS, SIGNS = normal(12, 2, D, seed=6), np.tile([1, -1], 6)
 
+# All sketches serve every query, so that estimates do not depend on the version.
+SKETCHED = {"m": 1, "L": 3, "R": 3, "lead": 1}
 
-# Indices before the change
+
+# --- indices before the change --------------------------------------------------------
 
 
-def touched(engine, updates=1):
-    """An index with every array built, and updates that none of them has seen."""
-    engine.check()
-    for image in engine._state.images:
-        engine._state.current(image)
+def in_use(held, updates=1, rank=1):
+    """An index with every array computed, and updates that sketches have not seen."""
+    answers_of_maintenance(held)
     for seed in range(updates):
-        engine.update_low_rank(normal(K, 1, seed=seed), normal(D, 1, seed=seed + 50))
-    return engine
+        factors = normal(held.k, rank, seed=seed), normal(D, rank, seed=seed + 50)
+        held.update_low_rank(*factors)
+    return held
 
 
-SKETCHED = {"m": 2, "L": 3, "R": 1, "lead": 1}
+def unsketched():
+    """Sketches that are not drawn yet, which do not depend on the metric."""
+    held = MetricMaintenance(U, X, **{**SKETCHED, "lead": 0}, seed=0)
+    held.kneighbors(Q, 3)
+    return held
 
 
-def exact_engine():
-    return touched(ExactMaintenance(U, X))
+def sketched(metric=U, points=X):
+    return in_use(MetricMaintenance(metric, points, **SKETCHED, seed=0))
 
 
-def sketched_engine():
-    return touched(MetricMaintenance(U, X, **SKETCHED, seed=0))
+def far_behind():
+    """Sketches that are behind by as much as they may be."""
+    return in_use(MetricMaintenance(U, X, **SKETCHED, seed=0), updates=16, rank=4)
 
 
-def engine_with_a_full_log():
-    return touched(MetricMaintenance(U, X, **SKETCHED, seed=0), updates=16)
+def over_sparse_points():
+    return sketched(points=sparse.csr_matrix(np.where(X > -1, X, 0)))
 
 
-def engine_over_sparse_points():
-    points = sparse.csr_matrix(np.where(X > -1, X, 0))
-    return touched(MetricMaintenance(U, points, **SKETCHED, seed=0))
+def with_codes():
+    """Codes of points, which an index of so few points has in these tests only."""
+    assert search._SMALL == 0
+    return sketched()
 
 
-def euclidean_engine():
-    engine = MetricMaintenance(None, X, **SKETCHED, seed=0)
-    return touched(engine, updates=0)
+def of_one_row():
+    """A U of so few rows that transformed points are kept."""
+    return sketched(metric=U[:1])
 
 
-def engine_of_planned_size():
-    """Sketches that have to be enlarged once there are more points."""
+def euclidean():
+    return in_use(MetricMaintenance(None, X, **SKETCHED, seed=0), updates=0)
+
+
+def of_planned_size():
+    """Sketches that have to be larger once there are more points."""
     loose = {"eps": 0.6, "delta": 0.2, "L": 1, "seed": 0}
-    return touched(MetricMaintenance(U, X, **loose))
+    return in_use(MetricMaintenance(U, X, **loose))
 
 
 def estimator(kind=SketchedMahalanobisNeighbors, y=None, metric=U, **params):
     params = {"n_neighbors": 2, "random_state": 0, "n_jobs": 1, **SKETCHED, **params}
     index = kind(metric_learner=metric, **params).fit(X, y)
     index.predict(Q) if hasattr(index, "predict") else index.sample(Q)
-    touched(index._engine, updates=0)
+    in_use(index._maintenance, updates=0)
     if metric is U:
         index.update_metric(low_rank=(W[:, :1], V[:, :1]))
     return index
@@ -108,7 +120,7 @@ def regressor():
 
 
 def learning_classifier():
-    """One whose metric goes on learning, and which follows it."""
+    """One whose metric learner continues to learn, and which follows it."""
     return classifier(metric=LEGO(random_state=0))
 
 
@@ -128,33 +140,33 @@ def labelled_learner(kind):
     return kind(random_state=0, init=U).fit(X, LABELS)
 
 
-# What an index answers
+# --- results --------------------------------------------------------------------------
 
 
-def answers_of_engine(engine):
-    n = engine.n
-    held = engine.X.toarray() if sparse.issparse(engine.X) else engine.X.copy()
-    drawn = engine.sample_exact(Q, 4, 2, random_state=0)
-    pairs = engine.exact_pair(np.arange(n), np.arange(n)[::-1])
+def answers_of_maintenance(held):
+    n = held.n
+    points = held.X.toarray() if sparse.issparse(held.X) else held.X.copy()
+    everywhere = np.arange(n)
     return [
-        engine.U,
-        held,
-        np.zeros(0) if engine.targets is None else engine.targets.copy(),
-        engine.exact_all(Q),
-        engine.query_all(Q),
-        engine.query_pair(np.arange(n), np.arange(n)[::-1]),
-        *engine.kneighbors(Q, 3),
-        engine.sub_sum(Q, 1, n - 1),
-        drawn,
-        pairs,
+        held.U,
+        points,
+        np.zeros(0) if held.targets is None else held.targets.copy(),
+        held.exact_all(Q),
+        held.query_all(Q),
+        held.query_pair(everywhere, everywhere[::-1]),
+        *held.kneighbors(Q, 3),
+        *held.kneighbors(Q, 3, candidates="certified"),
+        held.sub_sum(Q, 1, n - 1),
+        held.sample_exact(Q, 4, 2, random_state=0),
+        held.exact_pair(everywhere, everywhere[::-1]),
     ]
 
 
 def answers_of_estimator(index):
     learner = index.metric_learner_
     return [
-        *answers_of_engine(index._engine),
         *index.kneighbors(Q),
+        *answers_of_maintenance(index._maintenance),
         index.predict(Q) if hasattr(index, "predict") else index.distances(Q),
         np.array([index.n_features_in_, index.m_, index.L_, index.R_, index.lead_]),
         np.array([index.engine_]),
@@ -168,26 +180,11 @@ def answers_of_learner(learner):
 
 
 def answers(subject):
-    if isinstance(subject, ExactMaintenance):
-        of = answers_of_engine
-    else:
-        of = answers_of_estimator if has_engine(subject) else answers_of_learner
-    with one_version(subject):
-        return of(subject)
-
-
-@contextmanager
-def as_of_version(state, version):
-    before, state.version = state.version, version
-    yield
-    state.version = before
-
-
-def one_version(subject):
-    """The version decides which sketches serve a query, and may lag by one."""
-    if not has_engine(subject):
-        return nullcontext()
-    return as_of_version(engine_of(subject)._state, 0)
+    if isinstance(subject, MetricMaintenance):
+        return answers_of_maintenance(subject)
+    if held_by(subject) is not None:
+        return answers_of_estimator(subject)
+    return answers_of_learner(subject)
 
 
 def same(one, other):
@@ -199,53 +196,46 @@ def same(one, other):
     return all(map(equal, one, other))
 
 
-# What must hold whatever has happened
+# --- what must hold after any interruption --------------------------------------------
 
 
-def has_engine(subject):
-    return isinstance(engine_of(subject), ExactMaintenance)
+def held_by(subject):
+    """The maintained index of a subject; None for a learner."""
+    if isinstance(subject, MetricMaintenance):
+        return subject
+    return getattr(subject, "_maintenance", None)
 
 
-def engine_of(subject):
-    return getattr(subject, "_engine", subject)
+def assert_nothing_is_locked(held):
+    """Another thread can read and write, and BLAS has its threads back."""
 
+    def read_and_write():
+        held.kneighbors(Q, 1)
+        held.update_u(np.zeros(D), 0)
 
-def assert_nothing_is_held(engine):
-    """No lock, no place in the gate, no limit on BLAS, from any thread's view."""
-    gate, free = engine._state.gate, []
-    locks = gate._lock, engine._state._lock
-
-    def look():
-        for lock in locks:
-            free.append(lock.acquire(blocking=False))
-            lock.release()
-
-    thread = threading.Thread(target=look)
+    thread = threading.Thread(target=read_and_write, daemon=True)
     thread.start()
-    thread.join()
-    assert free == [True, True]
-    gate.forget_the_gone()
-    assert gate.is_empty
-    with one_blas_thread():
-        pass
-    assert not one_blas_thread._inside
+    thread.join(60)
+    assert not thread.is_alive()
+    assert not threads._Pin.inside
+    assert threads._Pin.limit is None
 
 
-def assert_changes_go_on(engine):
-    """Every kind of change is followed by right answers."""
-    oracle = Oracle(engine.U, engine.X)
-    targets = None if engine.targets is None else engine.targets[:3]
+def assert_changes_go_on(held):
+    """Every kind of change is followed by right results."""
+    oracle = Oracle(held.U, held.X)
+    targets = None if held.targets is None else held.targets[:3]
     for name, arguments, more in [
         ("append", (NEW + 1,), [targets]),
-        ("update_low_rank", (normal(engine.k, 1, seed=8), V[:, :1]), []),
+        ("update_low_rank", (normal(held.k, 1, seed=8), V[:, :1]), []),
         ("update_x", (NEW[:2] - 1, [0, 7]), [None if targets is None else targets[:2]]),
         ("remove", ([2, 5],), []),
     ]:
-        getattr(engine, name)(*arguments, *more)
+        getattr(held, name)(*arguments, *more)
         getattr(oracle, name)(*arguments)
-    engine.check()
-    np.testing.assert_allclose(engine.exact_all(Q), oracle.query_all(Q), atol=1e-8)
-    ratios = engine.query_all(Q[1:]) / oracle.query_all(Q[1:])
+    held.check()
+    np.testing.assert_allclose(held.exact_all(Q), oracle.query_all(Q), atol=1e-8)
+    ratios = held.query_all(Q[1:]) / oracle.query_all(Q[1:])
     assert np.isfinite(ratios).all()
 
 
@@ -263,49 +253,48 @@ class Change(NamedTuple):
 U2, SMALL_U = normal(K, D, seed=9), normal(2, D, seed=10)
 ROWS = normal(2, D, seed=11)
 
-ENGINES = {
+CHANGES_OF_MAINTENANCE = {
     "update_u": lambda e: e.update_u(ROWS, [0, 3]),
     "set_rows": lambda e: e.set_rows(ROWS, [0, 3]),
     "update_low_rank": lambda e: e.update_low_rank(W, V),
-    "follow": lambda e: e.follow(W, V, e.U + W @ V.T),
     "set_metric whole": lambda e: e.set_metric(U2),
     "set_metric nearby": lambda e: e.set_metric(e.U + W[:, :1] @ V[:, :1].T),
-    "set_metric a little": lambda e: e.set_metric(e.U + 0.01 * U2),
     "set_metric of fewer rows": lambda e: e.set_metric(U2[:4]),
+    "set_metric of one row": lambda e: e.set_metric(U2[:1]),
     "update_x": lambda e: e.update_x(NEW, [0, 5, 13]),
+    "update_x of most": lambda e: e.update_x(X[::-1][:9] + 5, np.arange(9)),
     "append": lambda e: e.append(NEW),
     "append far away": lambda e: e.append(np.vstack([X, NEW]) + 1e3),
     "remove": lambda e: e.remove([0, 7, 13]),
-    "settle": lambda e: e.settle(),
-    "prepare": lambda e: e.prepare(),
     "refresh_sketches": lambda e: e.refresh_sketches(),
+    "queries": lambda e: answers_of_maintenance(e),
+}
+SUBJECTS = {
+    unsketched: ["update_low_rank", "update_x", "append", "remove", "set_metric whole"],
+    sketched: list(CHANGES_OF_MAINTENANCE),
+    far_behind: ["update_low_rank", "append"],
+    with_codes: ["update_low_rank", "update_x", "append", "remove", "set_metric whole"],
+    over_sparse_points: ["append", "update_x", "remove", "set_metric whole", "queries"],
+    of_one_row: ["update_x", "append", "remove", "set_metric whole", "queries"],
+    euclidean: ["append far away", "update_x", "refresh_sketches"],
+    of_planned_size: ["append", "append far away", "set_metric whole"],
 }
 CHANGES = {
-    f"{make.__name__}-{name}": Change(make, apply)
-    for make in (exact_engine, sketched_engine)
-    for name, apply in ENGINES.items()
-    if make is sketched_engine or name != "refresh_sketches"
-}
-CHANGES |= {
-    f"{make.__name__}-{name}": Change(make, ENGINES[name])
-    for make, names in {
-        engine_with_a_full_log: ["update_low_rank", "update_u", "append"],
-        engine_over_sparse_points: ["append", "update_x", "remove", "set_metric whole"],
-        euclidean_engine: ["append far away", "refresh_sketches"],
-        engine_of_planned_size: ["append", "append far away", "set_metric whole"],
-    }.items()
+    f"{make.__name__}-{name}": Change(make, CHANGES_OF_MAINTENANCE[name])
+    for make, names in SUBJECTS.items()
     for name in names
 }
-CHANGES["euclidean_engine-update_low_rank"] = Change(
-    euclidean_engine, lambda e: e.update_low_rank(normal(D, 1), V[:, :1])
-)
+for make in (euclidean, of_one_row):
+    CHANGES[f"{make.__name__}-update_low_rank"] = Change(
+        make, lambda e: e.update_low_rank(normal(e.k, 1), V[:, :1])
+    )
 
 ESTIMATORS = {
     "fit": lambda i: i.fit(X[:9] + 1),
     "partial_fit": lambda i: i.partial_fit(NEW),
     "update_metric": lambda i: i.update_metric(U2),
-    "update_metric to the other engine": lambda i: i.update_metric(SMALL_U),
-    "update_metric back": lambda i: i.update_metric(normal(6, D)),
+    "update_metric of fewer rows": lambda i: i.update_metric(SMALL_U),
+    "update_metric of more rows": lambda i: i.update_metric(normal(6, D)),
     "update_metric by a learner": lambda i: i.update_metric(learner(LEGO)),
     "update_metric rows": lambda i: i.update_metric(ROWS, rows=[0, 3]),
     "update_metric additive": lambda i: i.update_metric(
@@ -361,20 +350,21 @@ def interrupt(change, at, before, after):
     steps = Steps(at, ERRORS[at % 2])
     with pytest.raises(ERRORS[at % 2], match="injected"), steps:
         change.apply(subject)
-    here = f"step {at}, {steps.where}"
-    if has_engine(subject):
-        assert_nothing_is_held(engine_of(subject))
-        engine_of(subject).check()
+    here, held = f"step {at}, {steps.where}", held_by(subject)
+    if held is not None:
+        assert_nothing_is_locked(held)
     now = answers(subject)
     assert same(now, before) or same(now, after), here
     assert same(answers(pickle.loads(pickle.dumps(subject))), now), here
-    # What follows is the same change again, or others, by turns.
+    if held is not None:
+        held.check()
+    # By turns, the same change follows again, or others.
     if at // 2 % 2 and same(now, before):
         change.apply(subject)
         # Sketches that are drawn again are others.
         assert change.draws or same(answers(subject), after), here
-    elif has_engine(subject):
-        assert_changes_go_on(engine_of(subject))
+    elif held is not None:
+        assert_changes_go_on(held)
 
 
 def step_count(change):
@@ -385,6 +375,12 @@ def step_count(change):
     return steps.count
 
 
+@pytest.fixture(autouse=True)
+def codes(request, monkeypatch):
+    if "with_codes" in request.node.name:
+        monkeypatch.setattr(search, "_SMALL", 0)
+
+
 def interrupt_everywhere(name, stride, count):
     change = CHANGES[name]
     subject = change.make()
@@ -392,11 +388,9 @@ def interrupt_everywhere(name, stride, count):
     total = step_count(change)
     change.apply(subject)
     after = answers(subject)
-    threads = threading.active_count()
     for at in range(len(name) % stride, total, stride):
         interrupt(change, at, before, after)
         count("faults")
-    assert threading.active_count() == threads
 
 
 @pytest.mark.parametrize("name", CHANGES)

@@ -1,7 +1,9 @@
-"""The shape of the package: who imports whom, what is public, what is documented."""
+"""The whole package: metadata, imports, words and documentation."""
 
 import ast
+import configparser
 import importlib
+import importlib.metadata
 import inspect
 import re
 import subprocess
@@ -12,26 +14,31 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import skmahal
+from skmahal import online
 
 ROOT = Path(skmahal.__file__).parent
+PROJECT = ROOT.parent
 MODULES = sorted(ROOT.rglob("*.py"))
-NOT_IMPORTED_BY_DEFAULT = ["numba", "matplotlib", "metric_learn", "pandas", "dask"]
+OPTIONAL = {"numba", "matplotlib", "metric_learn", "pandas", "dask"}
 
-# Packages of which one may not import the other; they meet in `_core`.
+# Packages that do not import each other; both import `_core`.
 APART = ("neighbors", "online")
+
+# What files of `_core` import beside NumPy, SciPy and the standard library.
+ALSO_IN_CORE = {"_numba": {"numba"}, "threads": {"joblib", "threadpoolctl"}}
 
 
 def dotted(path):
     """The name of the module in a file of the package."""
-    parts = path.relative_to(ROOT.parent).with_suffix("").parts
+    parts = path.relative_to(PROJECT).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports(path, source=None):
-    """`(module, name)` of all that a file imports, in full; name None for a module."""
+    """`(module, name)` of everything that a file imports; name None for a module."""
     package = dotted(path).split(".")
     package = package if path.name == "__init__.py" else package[:-1]
-    for node in ast.walk(ast.parse(source or path.read_text())):
+    for node in ast.walk(ast.parse(source or path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
@@ -50,40 +57,31 @@ def reaches(imported, package):
     return in_package(module, package) or in_package(f"{module}.{name}", package)
 
 
-def is_private(imported):
-    module, name = imported
-    words = [*module.split("."), *([name] if name else [])]
-    return any(word.startswith("_") and not word.startswith("__") for word in words)
-
-
-def breaches_of_core(path, source=None):
-    """Imports of a file of `_core` that are not NumPy, SciPy, stdlib or `_core`."""
+def foreign_to_core(path, source=None):
+    """Packages that a file of `_core` imports and that not all of them may import."""
     allowed = {"numpy", "scipy", *sys.stdlib_module_names}
-    return [
-        imported
+    return {
+        imported[0].split(".")[0]
         for imported in imports(path, source)
         if imported[0].split(".")[0] not in allowed
         and not reaches(imported, "skmahal._core")
-    ]
+    }
 
 
-def breaches_of_compat(path, source=None):
-    """Imports of what other packages hold to be private."""
+def private_of_others(path, source=None):
+    """Imports of names that other packages mark as private."""
     return [
-        imported
-        for imported in imports(path, source)
-        if not in_package(imported[0], "skmahal")
-        and imported[0] != "__future__"
-        and is_private(imported)
+        (module, name)
+        for module, name in imports(path, source)
+        if not in_package(module, "skmahal")
+        and module != "__future__"
+        and any(re.match(r"_(?!_)", word) for word in f"{module}.{name}".split("."))
     ]
 
 
-every_module = pytest.mark.parametrize("path", MODULES, ids=dotted)
-
-
-def test_the_contract_sees_every_form_of_import():
-    core = ROOT / "_core" / "exact.py"
-    assert list(imports(core, "from . import plan")) == [("skmahal._core", "plan")]
+def test_every_form_of_import_is_recognized():
+    core = ROOT / "_core" / "index.py"
+    assert list(imports(core, "from . import tree")) == [("skmahal._core", "tree")]
     assert list(imports(core, "from ..sketch import a")) == [("skmahal.sketch", "a")]
     assert list(imports(ROOT / "__init__.py", "from .b import c")) == [
         ("skmahal.b", "c")
@@ -95,94 +93,116 @@ def test_the_contract_sees_every_form_of_import():
         "from ..neighbors._base import a",
         "def f():\n    import numba",
     ]:
-        assert breaches_of_core(core, line), line
-    for line in ["from .plan import _a", "import numpy.linalg", "from .. import _core"]:
-        assert not breaches_of_core(core, line), line
+        assert foreign_to_core(core, line), line
+    for line in ["from .tree import _a", "import numpy.linalg", "from .. import _core"]:
+        assert not foreign_to_core(core, line), line
     for line in ["from sklearn.base import _a", "import sklearn.utils._b", "import _c"]:
-        assert breaches_of_compat(core, line), line
-    assert not breaches_of_compat(core, "from skmahal._core import plan")
+        assert private_of_others(core, line), line
+    assert not private_of_others(core, "from skmahal._core import tree")
 
 
-COMPILED = ROOT / "_core" / "_fast.py"
+def test_the_core_imports_numpy_and_scipy_only():
+    for path in (ROOT / "_core").rglob("*.py"):
+        assert foreign_to_core(path) == ALSO_IN_CORE.get(path.stem, set()), path
 
 
-@pytest.mark.parametrize(
-    "path", sorted({*(ROOT / "_core").rglob("*.py")} - {COMPILED}), ids=dotted
-)
-def test_the_core_needs_numpy_and_scipy_alone(path):
-    assert not breaches_of_core(path)
-
-
-def test_numba_is_imported_by_the_compiled_loops_alone_and_not_with_the_package():
-    assert {name for name, _ in breaches_of_core(COMPILED)} == {"numba"}
-    script = "import sys, skmahal; print('numba' in sys.modules)"
-    command = [sys.executable, "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT.parent)
-    assert done.stdout.strip() == "False", done.stderr
-
-
-@every_module
-def test_the_package_imports_no_tests_or_benchmarks(path):
-    for package in ("tests", "benchmarks", "examples", "conftest"):
-        assert not [one for one in imports(path) if reaches(one, package)]
-
-
-@pytest.mark.parametrize("here", APART)
-def test_packages_that_stand_apart_do_not_import_each_other(here):
-    for path in (ROOT / here).rglob("*.py"):
-        for there in set(APART) - {here}:
+def test_imports_point_inward():
+    for path in MODULES:
+        for package in ("tests", "benchmarks", "examples"):
+            assert not [one for one in imports(path) if reaches(one, package)], path
+    for here, there in (APART, APART[::-1]):
+        for path in (ROOT / here).rglob("*.py"):
             found = [one for one in imports(path) if reaches(one, f"skmahal.{there}")]
             assert not found, path
 
 
-@every_module
-def test_private_names_of_others_are_imported_in_one_place(path):
-    breaches = breaches_of_compat(path)
-    assert bool(breaches) == (path.name == "_compat.py"), breaches
+def test_private_names_of_others_are_imported_in_one_place():
+    for path in MODULES:
+        found = private_of_others(path)
+        assert bool(found) == (path.name == "_compat.py"), (path, found)
 
 
-def test_public_names_exist_and_are_sorted():
-    assert skmahal.__all__ == sorted(skmahal.__all__)
+def test_optional_libraries_are_not_imported_with_the_package():
+    # scikit-learn itself looks for pandas.
+    script = (
+        "import sys, sklearn.base; before = set(sys.modules); import skmahal; "
+        "print(*{name.split('.')[0] for name in set(sys.modules) - before})"
+    )
+    command = [sys.executable, "-W", "error", "-c", script]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=PROJECT)
+    assert done.returncode == 0, done.stderr
+    found = set(done.stdout.split())
+    assert "skmahal" in found
+    assert not found & OPTIONAL
+
+
+def test_version_and_requirements_are_those_of_setup_cfg():
+    settings = configparser.ConfigParser()
+    settings.read(PROJECT / "setup.cfg", encoding="utf-8")
+    assert re.fullmatch(r"\d+\.\d+\.\d+(\.dev\d+|rc\d+)?", skmahal.__version__)
+    assert importlib.metadata.version("skmahal") == skmahal.__version__
+    required = [
+        one for one in importlib.metadata.requires("skmahal") if "extra" not in one
+    ]
+    assert required == settings["options"]["install_requires"].split()
+    extras = importlib.metadata.metadata("skmahal").get_all("Provides-Extra")
+    assert set(extras) == set(settings["options.extras_require"])
+
+
+def test_the_project_has_its_files():
+    for name in ["LICENSE", "README.md", "pyproject.toml", "setup.cfg"]:
+        assert (PROJECT / name).is_file(), name
+    targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.M)
+    for name in ["demo", "test", "stress", "test-oldest", "bench", "docs", "lint"]:
+        assert name in targets
+
+
+# Words that say nothing to a reader who has not written the code.
+AVOIDED = re.compile(
+    r"\b(truth|gates?|twins?|asked|rooms?|fronts?|heads?|banks?|pieces?|"
+    r"taken[ _]out|travels? with)\b",
+    re.IGNORECASE,
+)
+
+
+def test_words_are_those_of_a_user_guide():
+    paths = [*MODULES, *(PROJECT / "docs").glob("*.rst"), PROJECT / "README.md"]
+    found = [
+        f"{path.name}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text(encoding="utf-8").split("\n"), 1)
+        if AVOIDED.search(line)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_public_names():
+    assert skmahal.__all__ == [
+        "MahalanobisSketch",
+        "MetricMaintenance",
+        "SketchedMahalanobisClassifier",
+        "SketchedMahalanobisNeighbors",
+        "SketchedMahalanobisNeighborsTransformer",
+        "SketchedMahalanobisRegressor",
+        "components_from",
+        "enable_metric_learn",
+        "warm_up",
+    ]
     assert set(skmahal.__all__) == {
         name
         for name, value in vars(skmahal).items()
         if not name.startswith("_") and not inspect.ismodule(value)
     }
+    assert set(online.__all__) >= {"LEGO", "POLA", "OnlineITML"}
 
 
-def public_modules():
-    names = [dotted(path) for path in MODULES]
-    return [name for name in names if not any(w[0] == "_" for w in name.split("."))]
-
-
-@pytest.mark.parametrize("name", public_modules())
-def test_public_modules_are_documented_and_export_what_exists(name):
-    module = importlib.import_module(name)
-    assert module.__doc__
-    for exported in getattr(module, "__all__", []):
-        assert hasattr(module, exported)
-
-
-@pytest.mark.parametrize("library", NOT_IMPORTED_BY_DEFAULT)
-def test_optional_libraries_are_not_imported_with_the_package(library, imported):
-    assert library not in imported
-
-
-@pytest.fixture(scope="module")
-def imported():
-    """Packages that a fresh process loads for skmahal, beside those scikit-learn loads.
-
-    scikit-learn itself looks for pandas.
-    """
-    script = (
-        "import sys, sklearn.base; before = set(sys.modules); import skmahal; "
-        "print(*{m.split('.')[0] for m in set(sys.modules) - before})"
-    )
-    command = [sys.executable, "-W", "error", "-c", script]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT.parent)
-    assert done.returncode == 0, done.stderr
-    assert "skmahal" in done.stdout.split()
-    return done.stdout.split()
+def test_public_modules_are_documented_and_export_what_exists():
+    for name in map(dotted, MODULES):
+        if not re.search(r"\._", name):
+            module = importlib.import_module(name)
+            assert module.__doc__, name
+            for exported in getattr(module, "__all__", []):
+                assert hasattr(module, exported), (name, exported)
 
 
 def public_members(cls):
@@ -198,6 +218,7 @@ def public_members(cls):
 
 
 PUBLIC = {name: getattr(skmahal, name) for name in skmahal.__all__}
+PUBLIC |= {name: getattr(online, name) for name in online.__all__}
 CLASSES = {name: value for name, value in PUBLIC.items() if inspect.isclass(value)}
 MEMBERS = {
     f"{cls}.{name}": member
@@ -211,30 +232,21 @@ CALLABLE = {
 }
 
 
-def one_of(table):
-    return pytest.mark.parametrize("name", table)
-
-
-@one_of(CLASSES)
+@pytest.mark.parametrize("name", CLASSES)
 def test_public_classes_are_documented_with_an_example(name):
     text = inspect.getdoc(CLASSES[name])
     for section in ("Parameters", "Attributes", "Examples"):
         assert f"\n{section}\n-" in text
     assert ">>>" in text
-
-
-@one_of(CLASSES)
-def test_every_parameter_is_documented(name):
-    text = inspect.getdoc(CLASSES[name])
     for parameter in inspect.signature(CLASSES[name]).parameters:
         assert re.search(rf"^(\w+, )*{parameter}(, \w+)* : ", text, re.M), parameter
 
 
-@one_of({**PUBLIC, **MEMBERS})
-def test_public_names_are_documented(name):
-    text = inspect.getdoc({**PUBLIC, **MEMBERS}[name])
-    assert text
-    assert text.splitlines()[0].endswith((".", ":"))
+def test_public_names_are_documented():
+    for name, value in {**PUBLIC, **MEMBERS}.items():
+        text = inspect.getdoc(value)
+        assert text, name
+        assert text.splitlines()[0].endswith((".", ":")), name
 
 
 def states_cost(name):
@@ -243,10 +255,9 @@ def states_cost(name):
     notes = inspect.getdoc(PUBLIC[cls])
     if "O(" in text or f"`{name.split('.')[-1]}` costs O(" in notes:
         return True
-    pointer = re.search(r"cost as in :meth:`(\w+)`", text)
+    pointer = re.search(r"(?:cost as in|[Oo]therwise as) :meth:`(\w+)`", text)
     return bool(pointer) and states_cost(f"{cls}.{pointer[1]}")
 
 
-@one_of(CALLABLE)
-def test_public_methods_state_their_cost(name):
-    assert states_cost(name), inspect.getdoc(CALLABLE[name])
+def test_public_functions_state_their_cost():
+    assert not [name for name in CALLABLE if not states_cost(name)]

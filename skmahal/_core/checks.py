@@ -1,4 +1,4 @@
-"""Arrays and indices from users: converted, or refused by name."""
+"""Arguments from users: converted, or refused by name."""
 
 import math
 import numbers
@@ -12,14 +12,8 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
 
     A single row may be given flat. The result may share memory with `value`.
 
-    Examples
-    --------
     >>> as_matrix("q", [1, 2], dtype=np.float64, columns=2)
     array([[1., 2.]])
-    >>> as_matrix("q", [1, 2], dtype=np.float64, columns=3)
-    Traceback (most recent call last):
-    ...
-    ValueError: q has 2 columns, expected 3.
     """
     array = value
     if type(value) is not np.ndarray or value.dtype != dtype:
@@ -27,9 +21,8 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
     if array.ndim == 1:
         array = array[np.newaxis]
     if array.ndim != 2 or array.size == 0:
-        raise ValueError(
-            f"{name} must be a non-empty 2-d array, got shape {np.shape(value)}."
-        )
+        shape = np.shape(value)
+        raise ValueError(f"{name} must be a non-empty 2-d array, got shape {shape}.")
     if columns is not None and array.shape[1] != columns:
         raise ValueError(f"{name} has {array.shape[1]} columns, expected {columns}.")
     if rows is not None and array.shape[0] != rows:
@@ -39,15 +32,7 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
 
 
 def as_array(name, value, dtype):
-    """`value` as an array of `dtype`, of any shape; infinite where it is too large.
-
-    Examples
-    --------
-    >>> as_array("U", [[1, 2], [3]], np.float64)
-    Traceback (most recent call last):
-    ...
-    ValueError: U must be an array of numbers: setting an array element with a ...
-    """
+    """`value` as an array of `dtype`, of any shape; infinite where it is too large."""
     try:
         array = np.asarray(value)
         if not np.iscomplexobj(array):
@@ -58,62 +43,76 @@ def as_array(name, value, dtype):
     raise ValueError(f"{name} must be real, got complex numbers.")
 
 
-def as_asked(X):
-    """`X`, or a copy of a sparse matrix that SciPy might write to.
+def as_points(name, value, dtype=None, columns=None):
+    """`value` as finite rows: a C-ordered array, or a CSR matrix where it is sparse.
 
-    Releases before 1.11 sum entries that are given twice when they change the type.
+    Without `dtype`, float32 stays float32 and all other types become float64. A single
+    row may be given flat. The result may share memory with `value`.
     """
-    if not sparse.issparse(X) or X.format not in ("csr", "csc"):
-        return X
-    # Not of X itself, which would note down what it finds.
-    same = type(X)((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
-    return X if same.has_canonical_format else X.copy()
+    if dtype is None:
+        single = getattr(value, "dtype", None) == np.float32
+        dtype = np.float32 if single else np.float64
+    if not sparse.issparse(value):
+        rows = as_matrix(name, value, dtype=dtype, columns=columns)
+        return np.ascontiguousarray(rows)
+    if value.ndim != 2 or 0 in value.shape:
+        raise ValueError(f"{name} must be a non-empty matrix, got shape {value.shape}.")
+    if np.iscomplexobj(value):
+        raise ValueError(f"{name} must be real, got complex numbers.")
+    if columns is not None and value.shape[1] != columns:
+        raise ValueError(f"{name} has {value.shape[1]} columns, expected {columns}.")
+    if value.format in ("csr", "csc"):
+        # SciPy before 1.11 sums duplicate entries in place when it converts the type.
+        # Not tested on `value` itself, where SciPy would store the result.
+        parts = value.data, value.indices, value.indptr
+        view = type(value)(parts, shape=value.shape, copy=False)
+        value = value if view.has_canonical_format else value.copy()
+    with np.errstate(over="ignore"):
+        rows = sparse.csr_matrix(value, dtype=dtype)
+    check_finite(name, rows.data)
+    return rows
 
 
 def check_finite(name, array):
     """Refuse NaN and infinity. One pass, no temporary for ordinary data."""
     if not surely_finite(array) and not np.isfinite(array).all():
-        raise ValueError(
-            f"{name} contains NaN or infinity, or a value too large for {array.dtype}."
-        )
+        found = f"NaN or infinity, or a value too large for {array.dtype}"
+        raise ValueError(f"{name} contains {found}.")
 
 
 def surely_finite(array):
-    """Whether a sum of squares is finite, as it is for any but huge numbers.
+    """Whether the sum of squares is finite, which it is unless numbers are huge.
 
-    A product sets no flags, so that there is no warning to be kept from users.
-
-    Examples
-    --------
-    >>> surely_finite(np.array([1.0, 2.0])), surely_finite(np.array([1.0, np.nan]))
-    (True, False)
+    A product sets no flags, so that it never warns. It may crash on unaligned arrays.
     """
     flat = array.ravel(order="K")
-    return math.isfinite(np.vdot(flat, flat))
+    return flat.flags.aligned and math.isfinite(np.vdot(flat, flat))
+
+
+def as_low_rank(W, V, k, d):
+    """Factors of a change ``W Vᵀ`` of U in float64, (k, p) and (d, p)."""
+    factors = []
+    for name, value, rows in (("W", W, k), ("V", V, d)):
+        array = as_array(name, value, np.float64)
+        array = array[:, np.newaxis] if array.ndim == 1 else array
+        factors.append(as_matrix(name, array, dtype=np.float64, rows=rows))
+    W, V = factors
+    if W.shape[1] != V.shape[1]:
+        raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
+    return W, V
 
 
 def as_indices(name, value, n, *, unique=False):
-    """`value` as a 1-d integer array of positions below `n`.
-
-    Negative positions count from the end, as in NumPy.
-
-    Examples
-    --------
-    >>> as_indices("i", [0, -1], 5)
-    array([0, 4])
-    >>> as_indices("i", 5, 5)
-    Traceback (most recent call last):
-    ...
-    IndexError: i: index 5 is out of range for 5 items.
-    """
-    indices = np.atleast_1d(as_positions(name, value))
+    """`value` as a 1-d integer array of positions below `n`; -1 stands for the last."""
+    try:
+        indices = np.atleast_1d(np.asarray(value))
+    except ValueError as error:
+        raise ValueError(f"{name} must be integers: {error}") from error
     if indices.size == 0 and indices.ndim == 1:
         return np.empty(0, dtype=np.intp)
     if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
-        raise ValueError(
-            f"{name} must be integers, got shape {np.shape(value)} "
-            f"and dtype {indices.dtype}."
-        )
+        found = f"shape {np.shape(value)} and dtype {indices.dtype}"
+        raise ValueError(f"{name} must be integers, got {found}.")
     outside = (indices < -n) | (indices >= n)
     if outside.any():
         first = indices[np.argmax(outside)]
@@ -126,29 +125,31 @@ def as_indices(name, value, n, *, unique=False):
     return indices
 
 
-def as_positions(name, value):
-    """`value` as an array of any shape and type, for :func:`as_indices`."""
+def as_pairs(i, j, n):
+    """Positions `i` and `j` of pairs, broadcast: two 1-d arrays and their shape."""
+    arrays = []
+    for name, value in (("i", i), ("j", j)):
+        try:
+            arrays.append(np.asarray(value))
+        except ValueError as error:
+            raise ValueError(f"{name} must be integers: {error}") from error
     try:
-        return np.asarray(value)
+        i, j = np.broadcast_arrays(*arrays)
     except ValueError as error:
-        raise ValueError(f"{name} must be integers: {error}") from error
+        shapes = " and ".join(str(array.shape) for array in arrays)
+        raise ValueError(f"i and j have shapes that differ: {shapes}.") from error
+    return as_indices("i", i.ravel(), n), as_indices("j", j.ravel(), n), i.shape
 
 
 def as_count(name, value, *, least=1, most=None):
     """`value` as an int of at least `least` and at most `most`.
 
-    Examples
-    --------
-    >>> as_count("R", 3, most=10)
-    3
     >>> as_count("R", 11, most=10)
     Traceback (most recent call last):
     ...
     ValueError: R must be an integer from 1 to 10, got 11.
     """
-    whole = type(value) is int or (
-        isinstance(value, numbers.Integral) and not isinstance(value, bool)
-    )
+    whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):
         span = f"of at least {least}" if most is None else f"from {least} to {most}"
         raise ValueError(f"{name} must be an integer {span}, got {value!r}.")
@@ -156,13 +157,7 @@ def as_count(name, value, *, least=1, most=None):
 
 
 def as_length(name, value):
-    """`value` as a float of at least 0; infinity is one, as is an integer beyond it.
-
-    Examples
-    --------
-    >>> as_length("radius", 2), as_length("radius", 10**400)
-    (2.0, inf)
-    """
+    """`value` as a float of at least 0, which may be infinite."""
     if not isinstance(value, numbers.Real) or not value >= 0:
         raise ValueError(f"{name} must be a number of at least 0, got {value!r}.")
     try:
@@ -172,16 +167,8 @@ def as_length(name, value):
 
 
 def as_choice(name, value, choices):
-    """`value`, which is one of the `choices`.
-
-    Examples
-    --------
-    >>> as_choice("power", 3, (1, 2))
-    Traceback (most recent call last):
-    ...
-    ValueError: power must be 1 or 2, got 3.
-    """
-    # Arrays are compared by element, and are none of them.
+    """`value`, which is one of the `choices`."""
+    # Arrays are compared by element, and are not among the choices.
     if isinstance(value, str | numbers.Real) and value in choices:
         return value
     expected = " or ".join(map(repr, choices))
@@ -193,9 +180,8 @@ def as_seeds(name, value):
     try:
         return np.random.SeedSequence(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(
-            f"{name} must be None or made of integers of at least 0: {error}"
-        ) from error
+        message = f"{name} must be None or made of integers of at least 0: {error}"
+        raise ValueError(message) from error
 
 
 def as_fraction(name, value):

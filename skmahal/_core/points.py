@@ -1,329 +1,211 @@
-"""The points: the truth that sketches are derived from.
-
-Both kinds of storage answer the same questions (how many, these rows, the product with
-a matrix, one block after another, all of it) and take the same changes. Rows are handed
-out relative to `origin`: distances do not see a shift, float32 does.
-"""
+"""Points: storage of dense and sparse rows that grow, shrink and are replaced."""
 
 from copy import copy
 
 import numpy as np
 from scipy import sparse
 
-from . import compiled
-from .buffers import grown, owned, sifted
-from .saved import (
-    FLOATS,
-    array_from,
-    csr_from,
-    integer_from,
-    is_mapped,
-    require,
-    saved_csr,
-)
-from .workers import run, slices
+from .kernels import available, kernels
+from .saved import FLOATS, array_from, csr_from, integer_from, require, saved_csr
+from .threads import run, slices
 
 _BLOCK_BYTES = 1 << 22
-_FAR = 4.0
-_DENSE_SHARE = 4
 _FEW_COLUMNS = 8
 
 
-def make_points(X):
-    """Storage that owns a copy of `X`, dense or CSR."""
-    return SparsePoints(X) if sparse.issparse(X) else DensePoints(X)
+def row_squares(rows):
+    """Squared length of every row, summed in float64 and kept there."""
+    return np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
 
 
-def points_from(saved):
-    """Storage from what its method `saved` gave."""
-    kind = SparsePoints if "csr" in saved else DensePoints
-    return kind.restored(saved)
+def owned(array):
+    """`array`, or a copy of it where it is read-only, as when mapped from a file."""
+    return array if array.flags.writeable else array.copy(order="K")
 
 
-def block_rows(n_columns, itemsize):
-    """How many rows of `n_columns` make a block that stays in cache."""
-    return max(1, _BLOCK_BYTES // (itemsize * max(1, n_columns)))
+def grown(buffer, used, needed):
+    """`buffer`, or a copy of its `used` rows followed by zeros, `needed` or more."""
+    if needed <= len(buffer):
+        return owned(buffer)
+    shape = (max(needed, 2 * len(buffer)), *buffer.shape[1:])
+    larger = np.zeros(shape, dtype=buffer.dtype)
+    larger[:used] = buffer[:used]
+    return larger
 
 
-def far_origin(X):
-    """The mean of `X` where it dwarfs the spread, else None.
+def kept_rows(buffer, mask):
+    """A copy of the rows where `mask` is True, with the space behind the others.
 
-    Squared distances through a matrix product lose `‖mean‖² / spread` in relative
-    precision, so data far from zero is shifted there.
-
-    Examples
-    --------
-    >>> far_origin(np.array([[-1.0, 2.0], [1.0, -2.0]])) is None
-    True
-    >>> far_origin(np.array([[1e6, 0.0], [1e6 + 2, 0.0]]))
-    array([1000001.,       0.])
+    Removing as many rows as are added then moves no memory twice. There is no space
+    where half of the buffer would be idle.
     """
-    with np.errstate(over="ignore"):
-        mean = X.mean(axis=0, dtype=np.float64)
-        size = np.einsum("ij,ij->", X, X, dtype=np.float64) / len(X)
-        offset = mean @ mean
-    if not size < np.finfo(X.dtype).max:
-        raise ValueError(f"X is too large: squared distances overflow {X.dtype}.")
-    return mean.astype(X.dtype) if offset * (1 + 1 / _FAR) > size else None
+    count = np.count_nonzero(mask)
+    length = len(buffer) if 2 * count >= len(buffer) else count
+    kept = np.zeros((length, *buffer.shape[1:]), dtype=buffer.dtype)
+    np.compress(mask, buffer[: len(mask)], axis=0, out=kept[:count])
+    return kept
 
 
 class DensePoints:
-    """Rows in one C-ordered buffer that grows by doubling."""
+    """Rows in one C-ordered buffer that grows by doubling.
 
-    widest_rows = np.inf
+    Distances do not see a shift, but rounding does. So `origin` is the mean of the rows
+    when they were last centred, rounded to their type, and `changed` counts the rows
+    that have come since. `step` rows stay in cache in float64.
+    """
+
+    is_sparse = False
+    loops = None
 
     def __init__(self, X):
-        self._buffer = np.array(X, order="C", copy=True)
-        self.n = len(self._buffer)
-        self.origin = far_origin(self._buffer)
-        self._centred_at = self.n
-
-    @property
-    def d(self):
-        return self._buffer.shape[1]
-
-    @property
-    def dtype(self):
-        return self._buffer.dtype
-
-    @property
-    def most_dense_rows(self):
-        """How many rows may be dense at once."""
-        return self.n
+        self.buffer = np.array(X, order="C", copy=True)
+        self.n, self.d = self.buffer.shape
+        # Transformed rows of at most so many columns are held.
+        self.widest, self.step = self.d // 4, max(1, _BLOCK_BYTES // (8 * self.d))
+        self.centre()
 
     @property
     def array(self):
         """All rows as they were given; a view."""
-        return self._buffer[: self.n]
+        return self.buffer[: self.n]
 
-    def dense(self, indices):
-        """Rows as they were given."""
-        return self.array[indices]
+    def centre(self):
+        """Make the mean of the rows the origin, rounded to few digits.
 
-    def centre(self, rows):
-        """`rows` relative to the origin; not a copy where the origin is zero."""
-        return rows if self.origin is None else rows - self.origin
-
-    def take(self, indices):
-        """Rows relative to the origin."""
-        return self.centre(self.array[indices])
-
-    def blocks(self):
-        """Yield `(slice, rows relative to the origin)` over all points."""
-        for here in slices(self.n, block_rows(self.d, self.dtype.itemsize)):
-            yield here, self.take(here)
+        Differences of whole numbers from it are exact, so that ties stay ties.
+        """
+        array = self.array
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            mean = array.mean(axis=0, dtype=np.float64)
+            spread = np.maximum(array.max(axis=0) - mean, mean - array.min(axis=0))
+            grid = 2.0 ** np.floor(np.log2(np.where(spread > 0, spread, 1)))
+            mean = np.where(spread > 0, np.rint(mean / grid) * grid, array[0])
+            mean = mean.astype(array.dtype).astype(np.float64)
+        self.origin = mean if np.isfinite(mean).all() else np.zeros(self.d)
+        self.changed = 0
 
     def dot(self, V, jobs=1):
-        """`(X - origin) @ V`: one pass over the points, on up to `jobs` threads."""
-        if V.shape[1] <= _FEW_COLUMNS:
-            return self._dot_few(V, jobs)
-        if self.origin is None:
-            return self.array @ V
-        product = np.empty((self.n, V.shape[1]), dtype=self.dtype)
-        for here, rows in self.blocks():
-            np.matmul(rows, V, out=product[here])
+        """``(X - origin) @ V`` in float64: one pass over the points."""
+        product, array = np.empty((self.n, V.shape[1])), self.array
+        if V.shape[1] <= _FEW_COLUMNS and available():
+            if self.loops is None:
+                self.loops = kernels(array.dtype, "dots")
+            columns = np.ascontiguousarray(V.T, dtype=np.float64)
+
+            def fill(here):
+                rows = array[here]
+                # Loops are compiled for rows that cannot be written to.
+                rows.flags.writeable = False
+                self.loops.dots(rows, self.origin, columns, product[here])
+
+            run(fill, slices(self.n, -(-self.n // jobs)), jobs)
+        else:
+
+            def fill(here):
+                np.matmul(array[here] - self.origin, V, out=product[here])
+
+            run(fill, slices(self.n, self.step), jobs)
         return product
 
-    def _dot_few(self, V, jobs):
-        """The same, a column at a time while points are in cache.
-
-        Matrix products of a few columns spend more on packing than on multiplying.
-        """
-        columns = np.ascontiguousarray(V.T, dtype=self.dtype)
-        product = np.empty((len(columns), self.n), dtype=self.dtype)
-        loops = compiled.fast()
-
-        def fill(here):
-            rows = self.take(here)
-            if loops is not None:
-                loops.dots(compiled.read_only(rows), columns, product[:, here])
-                return
-            for column, out in zip(columns, product, strict=True):
-                np.dot(rows, column, out=out[here])
-
-        step = block_rows(self.d, self.dtype.itemsize)
-        if loops is not None and self.origin is None:
-            step = -(-self.n // jobs)
-        run(fill, slices(self.n, step), jobs)
-        return product.T
-
-    def append(self, rows):
-        """Add rows at the end; O(rows) amortised."""
+    def appended(self, rows):
+        """Points with more rows at the end; O(rows) amortised."""
         end = self.n + len(rows)
-        self._buffer = grown(self._buffer, self.n, end)
-        self._buffer[self.n : end] = rows
-        self.n = end
+        buffer = grown(self.buffer, self.n, end)
+        buffer[self.n : end] = rows
+        return self.with_buffer(buffer, end, self.changed + len(rows))
 
-    def recentre(self, forget):
-        """Choose the origin again once the points have doubled.
-
-        Before it moves, `forget` is called: nothing derived may outlive the old one. It
-        stays where the points are too large for a mean, as some metrics allow.
-        """
-        if self.n < 2 * self._centred_at:
-            return
-        try:
-            origin = far_origin(self.array)
-        except ValueError:
-            origin = self.origin
-        if not np.array_equal(origin, self.origin):
-            forget()
-            self.origin = origin
-        self._centred_at = self.n
-
-    def cut(self, n):
-        """Keep the first n rows; O(1)."""
-        self.n = n
-
-    def assign(self, indices, rows):
-        """Replace rows."""
-        self._buffer = owned(self._buffer)
-        self._buffer[indices] = rows
-
-    def holds(self, indices, rows):
-        """Whether these are the rows."""
-        return np.array_equal(self.array[indices], rows)
+    def replaced(self, indices, rows):
+        """Points with other rows at some positions, in the same memory."""
+        buffer = owned(self.buffer)
+        buffer[indices] = rows
+        return self.with_buffer(buffer, self.n, self.changed + len(indices))
 
     def kept(self, mask):
-        """Storage of the rows where `mask` is True; O(nd)."""
-        points = copy(self)
-        points._buffer = sifted(self._buffer, mask)
-        points.n = int(np.count_nonzero(mask))
-        return points
+        """Points where `mask` is True; O(nd)."""
+        n = int(np.count_nonzero(mask))
+        return self.with_buffer(kept_rows(self.buffer, mask), n, self.changed)
 
-    @property
-    def is_mapped(self):
-        """Whether the rows are mapped from a file."""
-        return is_mapped(self._buffer)
+    def truncated(self, n):
+        """The first n points."""
+        return self.with_buffer(self.buffer, n, self.changed)
+
+    def with_buffer(self, buffer, n, changed):
+        """The first n rows of a buffer, about the same origin."""
+        points = copy(self)
+        points.buffer, points.n, points.changed = buffer, n, changed
+        return points
 
     def saved(self):
         """The storage as plain values."""
-        return {
-            "rows": self.array,
-            "origin": self.origin,
-            "centred_at": self._centred_at,
-        }
+        return {"rows": self.array, "origin": self.origin, "changed": self.changed}
 
     @classmethod
     def restored(cls, saved):
-        """The storage of which these are the values."""
+        """The storage that was saved."""
         points = cls.__new__(cls)
         rows = array_from(saved, "rows", FLOATS, (None, None))
         require(rows.size, "there are no points")
-        points._buffer, points.n = np.ascontiguousarray(rows), len(rows)
-        points.origin = saved["origin"]
-        if points.origin is not None:
-            points.origin = array_from(saved, "origin", (rows.dtype,), rows.shape[1:])
-        points._centred_at = integer_from(saved, "centred_at", least=1)
+        points.buffer, (points.n, points.d) = np.ascontiguousarray(rows), rows.shape
+        points.widest = points.d // 4
+        points.step = max(1, _BLOCK_BYTES // (8 * points.d))
+        points.origin = array_from(saved, "origin", FLOATS[1:], rows.shape[1:])
+        points.changed = integer_from(saved, "changed")
         return points
 
 
 class SparsePoints:
-    """Rows in CSR. Never made dense as a whole; the origin is zero."""
+    """Rows in CSR about zero; attributes are those of :class:`DensePoints`."""
 
-    origin = None
+    is_sparse = True
+    changed = 0
+    loops = None
 
-    def __init__(self, X):
-        self._csr = sparse.csr_matrix(X, copy=True)
-        self._csr.sum_duplicates()
-        self._csr.eliminate_zeros()
-
-    @property
-    def n(self):
-        return self._csr.shape[0]
-
-    @property
-    def d(self):
-        return self._csr.shape[1]
-
-    @property
-    def dtype(self):
-        return self._csr.dtype
-
-    @property
-    def most_dense_rows(self):
-        """How many rows may be dense at once: never nearly all of them."""
-        return -(-self.n // _DENSE_SHARE)
-
-    @property
-    def widest_rows(self):
-        """Transformed rows of more columns than this are larger than the points."""
-        return 2 * self._csr.nnz / self.n
-
-    @property
-    def array(self):
-        """All rows as they were given."""
-        return self._csr
-
-    def dense(self, indices):
-        """Rows as they were given, dense."""
-        return self._csr[indices].toarray()
-
-    def centre(self, rows):
-        """`rows`: the origin of sparse data is zero."""
-        return rows
-
-    def take(self, indices):
-        """Rows in CSR."""
-        return self._csr[indices]
-
-    def blocks(self):
-        """Yield `(slice, CSR rows)` over all points, a dense block's worth each."""
-        for here in slices(self.n, block_rows(self.d, self.dtype.itemsize)):
-            yield here, self._csr[here]
+    def __init__(self, X, own=False):
+        self.array = X if own else _canonical(X, X.dtype)
+        self.n, self.d = self.array.shape
+        self.step = max(1, _BLOCK_BYTES // (8 * self.d))
+        self.origin = np.zeros(self.d)
+        # Transformed rows of more columns than this are larger than the points.
+        self.widest = int(1.5 * self.array.nnz / max(1, self.n))
 
     def dot(self, V, jobs=1):
-        """`X @ V`: one pass over the stored values."""
-        return self._csr @ V
+        """``X @ V`` in float64: one pass over the stored values."""
+        return self.array @ np.asarray(V, dtype=np.float64)
 
-    def append(self, rows):
-        """Add rows at the end; O(stored values)."""
-        self._csr = sparse.vstack([self._csr, self._as_csr(rows)], format="csr")
+    def appended(self, rows):
+        """Points with more rows at the end; O(stored values)."""
+        rows = _canonical(rows, self.array.dtype)
+        return SparsePoints(sparse.vstack([self.array, rows], format="csr"), own=True)
 
-    def assign(self, indices, rows):
-        """Replace rows; O(stored values)."""
-        both = sparse.vstack([self._csr, self._as_csr(rows)], format="csr")
+    def replaced(self, indices, rows):
+        """Points with other rows at some positions; O(stored values)."""
         order = np.arange(self.n)
         order[indices] = self.n + np.arange(len(indices))
-        self._csr = both[order]
-
-    def recentre(self, forget):
-        """The origin of sparse points never moves."""
-
-    def cut(self, n):
-        """Keep the first n rows; O(stored values)."""
-        self._csr = self._csr[:n]
-
-    def holds(self, indices, rows):
-        """Whether these are the rows."""
-        return not (self._csr[indices] != self._as_csr(rows)).nnz
+        return SparsePoints(self.appended(rows).array[order], own=True)
 
     def kept(self, mask):
-        """Storage of the rows where `mask` is True; O(stored values)."""
-        points = copy(self)
-        points._csr = self._csr[mask]
-        return points
+        """Points where `mask` is True; O(stored values)."""
+        return SparsePoints(self.array[mask], own=True)
 
-    @property
-    def is_mapped(self):
-        """Whether the rows are mapped from a file."""
-        return is_mapped(self._csr.data)
+    def truncated(self, n):
+        """The first n points."""
+        return SparsePoints(self.array[:n], own=True)
 
     def saved(self):
         """The storage as plain values."""
-        return {"csr": saved_csr(self._csr)}
+        return {"csr": saved_csr(self.array)}
 
     @classmethod
     def restored(cls, saved):
-        """The storage of which these are the values."""
-        points = cls.__new__(cls)
-        points._csr = csr_from(saved["csr"], sparse.csr_matrix)
-        require(0 not in points._csr.shape, "there are no points")
-        return points
+        """The storage that was saved."""
+        array = csr_from(saved["csr"], sparse.csr_matrix)
+        require(0 not in array.shape, "there are no points")
+        return cls(array, own=True)
 
-    def _as_csr(self, rows):
-        """Rows of this type, in the form in which equal points are stored alike."""
-        rows = sparse.csr_matrix(rows, dtype=self.dtype, copy=True)
-        rows.sum_duplicates()
-        rows.eliminate_zeros()
-        return rows
+
+def _canonical(X, dtype):
+    """A CSR copy in which every value that is not zero is stored once."""
+    X = sparse.csr_matrix(X, dtype=dtype, copy=True)
+    X.sum_duplicates()
+    X.eliminate_zeros()
+    return X

@@ -1,26 +1,26 @@
-"""An index whose points carry targets."""
+"""The base of classifier and regressor: points with targets, weighted neighbours."""
 
+from copy import copy
+
+import numpy as np
 from scipy import sparse
 
-from skmahal._atomic import as_before_on_error
 from skmahal._compat import StrOptions, fit_context
-from skmahal._core.checks import as_indices
-from skmahal._validation import validated
+from skmahal._core.checks import as_count, as_matrix
+from skmahal._core.threads import slices
+from skmahal._estimator import validated
 
-from ._base import ROWS, SketchedNeighborsBase, check_one_row_each
-from ._queries import KNeighborsQueries
-from ._voting import neighbour_weights
+from ._base import ROWS, KNeighborsQueries, SketchedNeighborsBase, memory
 
-# Numbers at work for each neighbour of a query, to weigh and to count it.
-_WEIGHED = 6
+# Numbers at work for each neighbour of a query, beside its targets.
+_PER_NEIGHBOUR = 8
 
 
 class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
     """Points and targets that are added, replaced and removed together.
 
-    Subclasses say how targets are stored (`_learn_targets` at the first call,
-    `_known_targets` after it; both take and give a column for each output) and how
-    those of neighbours make a prediction.
+    Targets are stored in the index, one column per output: as they are if a subclass
+    sets `_numeric`, or else as its ``_encoded(y, reset)`` encodes them.
     """
 
     _parameter_constraints = {
@@ -41,18 +41,15 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         delta=0.01,
         lead="auto",
         sketch="gaussian",
-        n_candidates="certified",
+        n_candidates="exact",
         random_state=None,
         n_jobs=None,
     ):
         self.n_neighbors = n_neighbors
         self.weights = weights
         self.metric_learner = metric_learner
-        self.m = m
-        self.L = L
-        self.R = R
-        self.eps = eps
-        self.delta = delta
+        self.m, self.L, self.R = m, L, R
+        self.eps, self.delta = eps, delta
         self.lead = lead
         self.sketch = sketch
         self.n_candidates = n_candidates
@@ -73,34 +70,29 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         Returns
         -------
         self : object
-            The fitted estimator.
         """
-        return self._fit_labelled(X, y)
+        fitted = copy(self)
+        fitted._build(*fitted._validated(X, y, reset=True))
+        self.__dict__ = vars(fitted)
+        return self
 
     def update_points(self, indices, X, y):
-        """Replace points and their targets. O(k(d + lead + Lm) + k log n) each.
+        """Replace points and their targets. O(k(d + lead + Lm) + d log n) each.
 
         Parameters
         ----------
         indices : int or array-like of shape (n_points,)
             Positions, each at most once.
-        X : {array-like, sparse matrix} of shape (n_points, n_features)
-            The new points.
-        y : array-like of shape (n_points,) or (n_points, n_outputs)
-            Their targets.
+        X, y : as in :meth:`fit`
+            The new points, and their targets.
 
         Returns
         -------
         self : object
-            The estimator with the new points.
         """
-        self._check_fitted()
-        X, columns = self._more_labelled(X, y)
-        targets = self._known_targets(columns)
-        with self._engine.changing():
-            indices = as_indices("indices", indices, self.n_samples_fit_, unique=True)
-            check_one_row_each(X, indices)
-            self._engine.update_x(self._in_type(X), indices, targets)
+        self._fitted()
+        X, _, targets = self._validated(X, y)
+        self._replace(indices, X, targets)
         return self
 
     def __sklearn_tags__(self):
@@ -109,54 +101,94 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         tags.target_tags.multi_output = True
         return tags
 
-    def _labelled(self, X, y, reset=False):
+    def _validated(self, X, y, reset=False, **options):
+        """Points, targets for a metric learner, and targets as they are stored."""
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
-        return validated(self, X, y, reset=reset, multi_output=True, **ROWS)
-
-    def _outputs(self, y):
-        """Targets in the form that predictions will have."""
-        return y
-
-    def _fit_labelled(self, X, y, **known):
-        with as_before_on_error(self):
-            X, y = self._labelled(X, y, reset=True)
-            y = self._outputs(y)
+        if self._numeric and y is not None:
+            try:
+                given = np.asarray(y)
+                y = given.astype(np.float64) if given.dtype.kind in "OUS" else y
+            except (TypeError, ValueError, OverflowError) as error:
+                raise ValueError(f"y must be an array of numbers: {error}") from error
+        X, y = validated(self, X, y, reset=reset, multi_output=True, **ROWS)
+        count = y.size // len(y)
+        if not reset and count != (expected := self._maintenance.targets.shape[1]):
+            raise ValueError(f"y has {count} outputs, expected {expected}.")
+        if self._numeric:
+            targets = y.reshape(len(y), -1).astype(np.float64)
+        else:
+            y, targets = self._encoded(y, reset, **options)
+        if reset:
             self.outputs_2d_ = y.ndim == 2
-            columns = y.reshape(len(y), -1)
-            targets = self._learn_targets(columns, **known)
-            self._build(X, _squeezed(columns), targets)
-        return self
+        return X, y[:, 0] if y.shape[1:] == (1,) else y, targets
 
-    def _append_labelled(self, X, y):
-        X, columns = self._more_labelled(X, y)
-        self._append(X, _squeezed(columns), self._known_targets(columns))
-        return self
+    def _decided(self, X, decide, *args):
+        """Arrays that `decide` makes of the targets and weights of neighbours.
 
-    def _more_labelled(self, X, y):
-        """Points for a fitted index, and their targets, a column for each output."""
-        X, y = self._labelled(X, y)
-        columns, n_outputs = y.reshape(len(y), -1), self._engine.targets.shape[1]
-        if columns.shape[1] != n_outputs:
-            raise ValueError(f"y has {columns.shape[1]} outputs, expected {n_outputs}.")
-        return X, columns
-
-    def _decided(self, X, decide, width):
-        """``decide(targets, weights)``, some arrays, for all queries in batches.
-
-        Targets of the neighbours are (queries, K, outputs). `width` is how many numbers
-        a query needs beside them.
+        ``decide(fitted, targets, weights, *args)`` gets targets of shape (queries, K,
+        outputs), and returns a list of arrays with one row per query.
         """
+        fitted, out = copy(self), None
+        held = fitted._fitted()
+        index = held.index
+        Q = None if X is None else fitted._queries(X, index)
+        with index.lock.reading():
+            rows_of, targets = index.X if Q is None else Q, index.targets
+            count, K = rows_of.shape[0], as_count("n_neighbors", fitted.n_neighbors)
+            n_classes = sum(map(len, getattr(fitted, "_classes", ())))
+            width = 2 * n_classes + (K + 2) * (targets.shape[1] + _PER_NEIGHBOUR)
+            step = max(1, int(memory() // (8 * width)))
+            for rows in slices(count, step):
+                first = rows.start if Q is None else None
+                near, at = fitted._nearest(held, rows_of[rows], first=first)
+                weights = neighbour_weights(near, fitted.weights)
+                part = decide(fitted, targets[at], weights, *args)
+                if out is None:
+                    out = [np.empty((count, *a.shape[1:]), a.dtype) for a in part]
+                for whole, block in zip(out, part, strict=True):
+                    whole[rows] = block
+        return out
 
-        def answer(distances, indices):
-            weights = neighbour_weights(distances, self.weights)
-            return decide(self._engine.targets[indices], weights)
 
-        K = self._checked_n_neighbors(None, self.n_samples_fit_)
-        width += K * (self._engine.targets.shape[1] + _WEIGHED)
-        return self._searched(X, None, answer, width)
+def neighbour_weights(distances, weights):
+    """Weights of neighbours, or None for equal ones.
+
+    "distance" is the inverse distance; if a neighbour is at distance zero, only such
+    neighbours count. A function must give a finite number for every distance, and not
+    zero for all neighbours of a query.
+
+    >>> neighbour_weights(np.array([[1.0, 2.0], [0.0, 2.0]]), "distance")
+    array([[1. , 0.5],
+           [1. , 0. ]])
+    """
+    if callable(weights):
+        weights, shape = weights(distances), distances.shape
+        if np.shape(weights) != shape:
+            raise ValueError(
+                f"weights must give an array of the shape of the distances, {shape}, "
+                f"got {np.shape(weights)}."
+            )
+        weights = as_matrix("weights", weights, dtype=np.float64)
+        if not weights.any(axis=1).all():
+            raise ValueError("weights must not be zero for all neighbours of a query.")
+        return weights
+    if weights is None or (isinstance(weights, str) and weights == "uniform"):
+        return None
+    if not isinstance(weights, str) or weights != "distance":
+        expected = "'uniform', 'distance', None or a function"
+        raise ValueError(f"weights must be {expected}, got {weights!r}.")
+    with np.errstate(divide="ignore", over="ignore"):
+        inverse = 1 / distances
+    at_zero = np.isinf(inverse)
+    rows = at_zero.any(axis=1)
+    inverse[rows] = at_zero[rows]
+    return inverse
 
 
-def _squeezed(columns):
-    """Targets as learners take them: one output has one dimension."""
-    return columns[:, 0] if columns.shape[1] == 1 else columns
+def divided_by_weight(values, weights):
+    """Values over the sum of the weights of each query, which must not be zero."""
+    total = weights.sum(axis=1, keepdims=True)
+    if not total.all():
+        raise ValueError("weights must not sum to zero over the neighbours of a query.")
+    return values / total

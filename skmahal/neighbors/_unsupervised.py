@@ -1,19 +1,94 @@
 """The index as an unsupervised estimator."""
 
+from collections import deque
+from copy import copy
 from numbers import Real
+from weakref import WeakKeyDictionary
 
 import numpy as np
 from scipy import sparse
 
-from skmahal._compat import Interval
+from skmahal._compat import Interval, fit_context
 from skmahal._core import bounds
-from skmahal._core.audit import Audit, audit_pairs, relative_errors
-from skmahal._core.checks import as_count
-from skmahal._random import generator_from
+from skmahal._core.checks import as_choice, as_count
+from skmahal._core.guarantees import Audit, audit_pairs, relative_errors
+from skmahal._core.threads import slices
+from skmahal._estimator import generator_from, validated
 
-from ._queries import KNeighborsQueries, RadiusNeighborsQueries
-from ._recent import RecentQueries
-from ._unlabelled import UnlabelledNeighborsBase
+from ._base import (
+    ROWS,
+    KNeighborsQueries,
+    RadiusNeighborsQueries,
+    SketchedNeighborsBase,
+    memory,
+    workers,
+)
+
+# Recent queries of every index, for its audit: so many, or as many as fit these bytes.
+# They are not attributes, so that no pickle and no deep copy of an index has them.
+_MOST_ROWS, _MOST_BYTES = 64, 1 << 20
+_RECENT = WeakKeyDictionary()
+
+
+class UnlabelledNeighborsBase(SketchedNeighborsBase):
+    """An index of points without targets."""
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def fit(self, X, y=None):
+        """Learn the metric and index the points. O(nkd).
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Points. A copy is kept.
+        y : array-like of shape (n_samples,), default=None
+            Targets, for a `metric_learner` that needs them.
+
+        Returns
+        -------
+        self : object
+        """
+        fitted = copy(self)
+        fitted._build(validated(fitted, X, reset=True, **ROWS), y)
+        self.__dict__ = vars(fitted)
+        return self
+
+    @fit_context(prefer_skip_nested_validation=False)
+    def partial_fit(self, X, y=None):
+        """Add points at the end. O(k(d + lead + Lm)) each; the first call is `fit`.
+
+        Parameters
+        ----------
+        X, y : as in :meth:`fit`
+            Points to add, and targets for a `metric_learner` that needs them in the
+            first call, or that learns online and continues; no other is fitted again.
+
+        Returns
+        -------
+        self : object
+        """
+        if not hasattr(self, "_maintenance"):
+            return self.fit(X, y)
+        self._append(validated(self, X, reset=False, **ROWS), y)
+        return self
+
+    def update_points(self, indices, X):
+        """Replace points. O(k(d + lead + Lm) + d log n) each.
+
+        Parameters
+        ----------
+        indices : int or array-like of shape (n_points,)
+            Positions, each at most once.
+        X : {array-like, sparse matrix} of shape (n_points, n_features)
+            The new points.
+
+        Returns
+        -------
+        self : object
+        """
+        self._fitted()
+        self._replace(indices, validated(self, X, reset=False, **ROWS))
+        return self
 
 
 class SketchedMahalanobisNeighbors(
@@ -21,10 +96,10 @@ class SketchedMahalanobisNeighbors(
 ):
     r"""Nearest neighbours under a Mahalanobis metric that keeps changing.
 
-    The metric is :math:`d(x, z) = \|U(x - z)\|`. The index keeps random sketches of the
-    points under U. They exclude most points from a neighbour search, and estimate the
-    distances to all points; when the metric or the points change, they are updated and
-    not built again. Where sketches would not save work the index is exact by itself.
+    The metric is :math:`d(x, z) = \|U(x - z)\|`. Neighbours are exact: bounds from
+    8-bit codes, which do not depend on the metric, exclude most points with certainty.
+    Distances to all points are estimated from random sketches of the points under U.
+    When the metric or the points change, the index is updated and not built again.
 
     Parameters
     ----------
@@ -32,80 +107,70 @@ class SketchedMahalanobisNeighbors(
         Number of neighbours that :meth:`kneighbors` finds.
     radius : float, default=1.0
         Distance within which :meth:`radius_neighbors` finds points.
-    metric_learner : None, array-like of shape (k, n_features), or estimator
+    metric_learner : None, array-like of shape (k, n_features), dict, or estimator
         The matrix U. None is the Euclidean metric. An estimator is cloned, fitted with
         the data given to `fit`, and its `components_` are U; one wrapped in
-        :class:`sklearn.frozen.FrozenEstimator` is used as it is.
+        :class:`sklearn.frozen.FrozenEstimator` is used as it is. A symmetric array that
+        is not diagonal is used with a warning: it is nearly always another matrix. A
+        dictionary says which one: ``{"U": U}``, or a keyword of
+        :func:`components_from`.
     m : int or "auto", default="auto"
-        Rows of a sketch. "auto" is the smallest number for which L sketches keep the
-        promise of :meth:`distances`.
+        Rows of a sketch. Sketches serve :meth:`distances`, :meth:`pair_distances` and
+        :meth:`score`, and :meth:`kneighbors` if `n_candidates` is not "exact". "auto"
+        is the smallest number for which L sketches keep the promise of `distances`.
     L : int, default=10
         Number of sketches. More of them withstand queries that are chosen by earlier
-        answers for longer.
+        estimates for longer.
     R : int or "auto", default="auto"
-        Sketches that serve a query. "auto" takes as few as the promise of the operation
-        allows: one for :meth:`kneighbors`, unless L is so large that its promise can be
-        kept for adaptive queries too.
+        Sketches that serve a query. "auto" is as few as the promise allows.
     eps : float, default=0.2
         Relative error of an estimated distance.
     delta : float, default=0.01
-        Probability that an answer breaks its promise.
+        Probability that the estimates of a query, or its certified neighbours, break
+        their promise.
     lead : int or "auto", default="auto"
         Leading directions that are kept exactly and not sketched; "auto" chooses from
-        the spectrum of a sample of points.
+        the spectrum of a sample of points. 0 is the structure of the paper.
     sketch : {"gaussian", "rademacher", "countsketch", "srht"}, default="gaussian"
-        Distribution of the sketches. The promises of the last two rest on weaker
-        bounds, which cost pruning.
-    n_candidates : int or "certified", default="certified"
-        "certified" finds the exact neighbours with probability 1 - `delta`. An integer
-        is the number of points, those of smallest estimate, whose exact distances are
-        computed, and then nothing is promised.
+        Distribution of the sketches; the last two have weaker bounds.
+    n_candidates : "exact", "certified" or int, default="exact"
+        How :meth:`kneighbors` searches. "exact" finds the nearest points with
+        certainty. "certified" excludes points by their sketches, and finds the nearest
+        points with probability at least 1 - `delta` per query. An integer is the number
+        of points, those of smallest estimate, whose exact distances are computed, and
+        nothing is promised. If `engine_` is "exact", all three are exact.
     random_state : int, RandomState instance or None, default=None
         Determines the sketches and the secret key that assigns them to queries. An int
-        gives the same answers on every run; None takes them from the operating system.
+        gives the same estimates on every run; None is a seed of the operating system.
     n_jobs : int or None, default=None
-        Threads over the queries of a call. None is one, and then BLAS uses its own.
+        Threads over the queries of a call. None is as many as BLAS may use.
 
     Attributes
     ----------
     components_ : ndarray of shape (k, n_features)
-        The metric's U as of now.
-    m_, L_, R_ : int
-        Rows of a sketch, number of sketches, and sketches that serve a query for
-        distances.
-    lead_ : int
-        Leading directions in use.
+        U of the metric as it is now, in float64.
+    m_, L_, R_, lead_ : int
+        The parameters of these names, with numbers in place of "auto".
     engine_ : {"sketched", "exact"}
-        The engine in use: exact where ``m R + lead >= k`` for a neighbour query.
+        Whether distances are estimated: "exact" if ``m_ * R_ + lead_ >= k``.
     metric_learner_ : estimator or None
-        The estimator that `fit` fitted, where `metric_learner` is one; it stays when
-        `update_metric` changes the metric.
+        The fitted estimator; it stays when `update_metric` changes the metric.
     n_samples_fit_ : int
         Number of points in the index.
-    n_features_in_ : int
-        Number of features seen in `fit`.
-    feature_names_in_ : ndarray of shape (n_features,)
-        Names of features seen in `fit`, where all of them are strings.
-
-    See Also
-    --------
-    MahalanobisSketch : One sketch as a transformer.
-    MetricMaintenance : The data structure, for arrays.
+    n_features_in_, feature_names_in_
+        As in all estimators of scikit-learn.
 
     Notes
     -----
-    `fit` costs O(nkd) for the transformed rows; sketches are built when they are first
-    used, O(nkm) each.
+    The structure inside is a :class:`MetricMaintenance`. `fit` costs O(nkd); sketches
+    are computed when they are first used, O(nkm) each. The sketches and the key that
+    chooses among them are secrets: somebody who knows them can choose queries whose
+    estimates are wrong. An int `random_state` determines both, and pickles of a fitted
+    index contain both. :meth:`guarantee` says what holds for anybody else.
 
-    The sketches, and the key that chooses among them, are secrets: who knows them can
-    choose queries that they answer wrongly. They are in no parameter, text or error
-    message, but whoever knows an int `random_state` can draw them again. Pickles of a
-    fitted index contain both. :meth:`guarantee` says what holds against who merely sees
-    answers.
-
-    Points of native float32 are held in float32, and those of any other type in
-    float64; the metric, later points and queries are rounded to that type before they
-    are used, so that float64 queries on float32 points are answered in float32.
+    Points of float32 are stored in float32, those of any other type in float64. Later
+    points and queries are rounded to that type. Threads may query an index while others
+    change it; every result is that of one version of points and metric.
 
     Examples
     --------
@@ -114,8 +179,6 @@ class SketchedMahalanobisNeighbors(
     >>> rng = np.random.default_rng(0)
     >>> X, U = rng.normal(size=(500, 400)), rng.normal(size=(300, 400))
     >>> index = SketchedMahalanobisNeighbors(3, metric_learner=U, random_state=0).fit(X)
-    >>> index.kneighbors(X[:2], return_distance=False)[:, 0]
-    array([0, 1])
     >>> index = index.update_metric(rng.normal(size=(2, 400)), rows=[0, 5])
     >>> index = index.partial_fit(X[:1] + 1e-3)
     >>> index.kneighbors(X[:1], 2, return_distance=False)
@@ -140,18 +203,15 @@ class SketchedMahalanobisNeighbors(
         delta=0.01,
         lead="auto",
         sketch="gaussian",
-        n_candidates="certified",
+        n_candidates="exact",
         random_state=None,
         n_jobs=None,
     ):
         self.n_neighbors = n_neighbors
         self.radius = radius
         self.metric_learner = metric_learner
-        self.m = m
-        self.L = L
-        self.R = R
-        self.eps = eps
-        self.delta = delta
+        self.m, self.L, self.R = m, L, R
+        self.eps, self.delta = eps, delta
         self.lead = lead
         self.sketch = sketch
         self.n_candidates = n_candidates
@@ -161,10 +221,9 @@ class SketchedMahalanobisNeighbors(
     def distances(self, X):
         """Estimate the distances from each query to all points of the index.
 
-        All of a query's distances are within 1 ± `eps` of the truth with probability at
-        least 1 - `delta`, where `m` and `R` are "auto". Where exact distances cost no
-        more than estimates, ``m R + lead >= k``, they are exact. A query costs
-        O(kd + R(mk + nm) + n lead).
+        All distances of a query are within 1 ± `eps` of the exact ones with probability
+        at least 1 - `delta`, if `m` and `R` are "auto". If `engine_` is "exact" they
+        are exact. A query costs O(kd + R(mk + nm) + n lead).
 
         Parameters
         ----------
@@ -176,10 +235,11 @@ class SketchedMahalanobisNeighbors(
         distances : ndarray of shape (n_queries, n_samples_fit)
             The estimates.
         """
-        self._check_fitted()
-        X = self._points(X)
-        distances = np.concatenate(self._in_batches(self._distances, X))
-        self._remember(self._as_held(X[-self._recent.most :]))
+        held = self._fitted()
+        Q = self._queries(X, held.index)
+        with held.index.lock.reading():
+            distances = self._distances(held, Q)
+        self._remember(held, Q)
         return distances
 
     def pair_distances(self, i, j):
@@ -193,22 +253,24 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         distances : float or ndarray
-            One estimate a pair, each within 1 ± `eps` with probability at least
-            1 - `delta`.
+            One estimate per pair, each within 1 ± `eps` with probability at least
+            1 - `delta`; exact if `engine_` is "exact".
         """
-        self._check_fitted()
-        with self._engine.reading():
-            return self._pair_distances(i, j)
+        held = self._fitted()
+        with held.index.lock.reading():
+            if self.engine_ == "sketched":
+                return held.query_pair(i, j)
+            return held.exact_pair(i, j)
 
     def sample(self, X, n_samples=1, power=1, random_state=None):
         """Draw points with probability exactly proportional to their distance.
 
-        O(kd) a query and O(k log n) a draw, expected; the first call after `fit` builds
-        a tree in O(nk).
+        O(kd) per query and O(d log n) per draw, expected; the first call after `fit`
+        builds a tree in O(nd).
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+        X : as in :meth:`distances`
             Queries.
         n_samples : int, default=1
             Draws for each query, with replacement.
@@ -220,24 +282,18 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         indices : ndarray of shape (n_queries, n_samples)
-            Positions of the points drawn. Uniform where all distances are zero.
+            Positions of the points drawn. Uniform if all distances are zero.
         """
-        self._check_fitted()
+        index = self._fitted().index
         n_samples = as_count("n_samples", n_samples)
+        as_choice("power", power, (1, 2))
         rng = generator_from(random_state)
-        X = self._points(X)
-        parts = self._in_batches(
-            lambda rows: self._engine.sample_exact(rows, n_samples, power, rng),
-            # In one batch, so that draws do not depend on how queries are laid out.
-            X if sparse.issparse(X) else np.ascontiguousarray(X),
-            jobs=1,
-        )
-        return np.concatenate(parts)
+        return index.sample(self._queries(X, index), n_samples, power, rng)
 
     def sum_distances(self, X, start=0, stop=None, power=2):
-        """Sum of exact ``distance ** power`` from each query to a range of points.
+        """Sum exact ``distance ** power`` from each query to a range of points.
 
-        O(kd + k log n) a query for squares, O(kd + (stop - start) k) for distances.
+        O(kd + d log n) per query for squares, O(kd + (stop - start) d) for distances.
 
         Parameters
         ----------
@@ -251,48 +307,47 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         sums : ndarray of shape (n_queries,)
-            The sums.
         """
-        self._check_fitted()
-        n = self.n_samples_fit_
-        start = as_count("start", start, least=0, most=n)
-        if stop is not None:
-            stop = as_count("stop", stop, least=start, most=n)
-        parts = self._in_batches(
-            lambda rows: self._engine.sub_sum(rows, start, stop, power),
-            self._points(X),
-        )
-        return np.concatenate(parts)
+        index = self._fitted().index
+        as_choice("power", power, (1, 2))
+        Q = self._queries(X, index)
+        with index.lock.reading():
+            n = index.n
+            start = as_count("start", start, least=0, most=n)
+            stop = n if stop is None else as_count("stop", stop, least=start, most=n)
+            return index.sums(Q, start, stop, power)
 
     def score(self, X, y=None):
-        """Mean accuracy of the estimated distances: one less their relative error.
-
-        O(nk) a query.
+        """Mean accuracy of estimated distances: 1 - relative error. O(kd + nd) each.
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-        y : None
-            Ignored.
+        X, y : as in :meth:`distances`, and None
+            Queries; y is ignored.
 
         Returns
         -------
         score : float
-            1 for exact distances. Distances that are zero count as exact where their
-            estimate is zero.
+            1 for exact distances; an estimate of zero for zero counts as exact.
         """
-        self._check_fitted()
-        return float(1 - np.mean(np.concatenate(self._errors(self._points(X)))))
+        held = self._fitted()
+        index, errors = held.index, []
+        Q = self._queries(X, index)
+        with index.lock.reading():
+            step = max(1, int(memory() // (16 * index.n)))
+            for rows in slices(Q.shape[0], step):
+                exact = held.exact_all(Q[rows])
+                found = relative_errors(self._distances(held, Q[rows]), exact)
+                errors.append(found.mean(axis=1))
+        return float(1 - np.mean(np.concatenate(errors)))
 
     def audit(self, n_pairs=1000, random_state=None):
-        """Hold estimated distances against exact ones, and judge the sketches in use.
+        """Compare estimated distances with exact ones, and judge the sketches in use.
 
-        Two pools of pairs are looked at: all pairs of points of the index, and the last
-        queries of :meth:`kneighbors` and :meth:`distances` with the `n_neighbors`
-        points that are nearest to them now. Sketches that pass on the first and fail on
-        the second have been learnt by who asks; :meth:`refresh_sketches` makes this
-        worth nothing.
+        Two pools of pairs are examined: all pairs of points, and recent queries that
+        sketches have served with the `n_neighbors` points that are nearest to them now.
+        Sketches that pass on the first pool and fail on the second have been learned
+        from their estimates; :meth:`refresh_sketches` is the remedy.
 
         Parameters
         ----------
@@ -304,33 +359,20 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         audit : Audit
-            `random` and `recent` are what was found on each pool; the latter is None
-            where nothing was asked since `fit`, or since the index was loaded. Each has
-            `n_pairs`; `ratios`, quantiles of estimate over exact distance; `outside`,
-            the share of pairs off by more than `eps`; `promised`, the probability that
-            a pair is; `allowed`, the larger of `promised` and `delta`; `p_value`, the
-            probability of as many pairs outside where a share `allowed` of the pool is;
-            and `passed`, False where that is below 0.001. The audit itself has `passed`
-            for both, and the others of `random`.
+            `random` and `recent` are results on each pool, of the class
+            :class:`skmahal.inspection.PairAudit`; `recent` is None if there was no such
+            query since `fit` or loading. `passed` is False if one of them failed.
 
         Notes
         -----
-        O(k) a pair of points; O(nk) for each of the recent queries, which are
-        64 or as many as fit 1 MiB. They are held in memory alone: no pickle and no deep
-        copy has them. Nothing is held where the engine is exact. A recent query is
-        looked at with its `n_neighbors` nearest points, so that estimates of farther
-        points that somebody has learnt to mislead are not seen.
+        O(kd) per pair of points; O(kd + nd) for each recent query, of which there are
+        64 or as many as fit 1 MiB: those of :meth:`distances`, and of `kneighbors` if
+        `n_candidates` is not "exact". No pickle and no deep copy has them.
 
-        The test is exact: pairs are drawn independently, and so given the sketches
-        their number outside is binomial. What it tests is that with these sketches at
-        most a share `allowed` of the pool is off by more than `eps`. Sketches that are
-        as promised fail on a pool with probability at most 0.001 + `promised` /
-        `allowed`; with `m` and `R` at "auto" this is at most 0.001 + 1 / n. Where `m`
-        or `R` was set so small that `promised` exceeds `delta`, that bound says
-        nothing, and a failed audit says only that these sketches are worse than such
-        sketches are on average. For recent queries the bound holds where they were not
-        chosen by earlier answers. Few pairs cannot fail: of a share of 1 % it takes 3
-        pairs outside of 10, and 22 of 1000.
+        Pairs are drawn independently, and so given the sketches their number outside
+        1 ± `eps` is binomial. Sketches that are as promised fail on a pool with
+        probability at most 0.001 + `promised` / `allowed`, at most 0.001 + 1 / n if `m`
+        and `R` are "auto"; on recent queries, if these did not depend on estimates.
 
         Examples
         --------
@@ -338,82 +380,50 @@ class SketchedMahalanobisNeighbors(
         >>> from skmahal import SketchedMahalanobisNeighbors
         >>> X = np.random.default_rng(0).normal(size=(500, 1000))
         >>> index = SketchedMahalanobisNeighbors(random_state=0).fit(X)
-        >>> indices = index.kneighbors(X[:3] + 0.1, return_distance=False)
         >>> audit = index.audit(random_state=0)
-        >>> audit.passed, audit.random.outside, audit.recent.outside
-        (True, 0.0, 0.0)
+        >>> audit.passed, audit.random.outside, audit.recent
+        (True, 0.0, None)
         """
-        self._check_fitted()
-        n_pairs = as_count("n_pairs", n_pairs)
-        rng = generator_from(random_state)
-        eps, delta, sketch = (self._built[name] for name in ("eps", "delta", "sketch"))
-        with self._engine.reading():
-            promised = float(bounds.failure(eps, self.m_, self.R_, sketch))
-            pools = self._random_pairs(n_pairs, rng), self._recent_pairs(n_pairs, rng)
-        found = [pool and audit_pairs(*pool, eps, promised, delta) for pool in pools]
-        return Audit(*found, eps)
+        fitted = copy(self)
+        held = fitted._fitted()
+        n_pairs, rng = as_count("n_pairs", n_pairs), generator_from(random_state)
+        with held.index.lock.reading():
+            promised = float(bounds.failure(held.eps, held.m, held.R, held.sketch))
+            i, j = rng.integers(held.n, size=(2, n_pairs))
+            pools = [(fitted.pair_distances(i, j), held.exact_pair(i, j)), None]
+            K = min(as_count("n_neighbors", fitted.n_neighbors), held.n)
+            if recent := list(_recent_queries(held)):
+                # The exact neighbours: a point that sketches hide must be seen.
+                exact, near = held.index.kneighbors(np.stack(recent), K)
+                estimates = [
+                    fitted._distances(held, query[np.newaxis])[0, indices]
+                    for query, indices in zip(recent, near, strict=True)
+                ]
+                drawn = rng.integers(exact.size, size=n_pairs)
+                pools[1] = np.concatenate(estimates)[drawn], exact.ravel()[drawn]
+        limits = held.eps, promised, held.delta
+        judged = [pool and audit_pairs(*pool, *limits) for pool in pools]
+        return Audit(*judged, held.eps)
 
-    def _random_pairs(self, n_pairs, rng):
-        """Estimated and exact distances of random pairs of points."""
-        i, j = rng.integers(self.n_samples_fit_, size=(2, n_pairs))
-        return self._pair_distances(i, j), self._engine.exact_pair(i, j)
+    def _distances(self, held, Q):
+        """Distances to all points, by whichever of the two ways costs less."""
+        jobs, limited = workers(self.n_jobs, held.index, Q.shape[0])
+        with limited:
+            if self.engine_ == "sketched":
+                return held.query_all(Q)
+            return held.index.distances(Q, jobs)
 
-    def _recent_pairs(self, n_pairs, rng):
-        """The same of recent queries and points near them; None where there are none.
-
-        Neighbours by brute force: one that sketches hide is one to look at.
-        """
-        K = min(as_count("n_neighbors", self.n_neighbors), self.n_samples_fit_)
-        estimates, exact = [], []
-        for query in self._recent.rows():
-            distances, (near,) = self._engine.exact_kneighbors(query[np.newaxis], K)
-            estimates.append(self._distances(query[np.newaxis])[0, near])
-            exact.append(distances[0])
-        if not exact:
-            return None
-        drawn = rng.integers(K * len(exact), size=n_pairs)
-        return np.concatenate(estimates)[drawn], np.concatenate(exact)[drawn]
-
-    def _build(self, X, y, targets=None):
-        super()._build(X, y, targets)
-        self._recent = RecentQueries.beside(self._engine)
-
-    def _saved(self, state):
-        # What somebody asked stays in this process.
-        state.pop("_recent", None)
-        return super()._saved(state)
-
-    def _restored(self, state):
-        state = super()._restored(state)
-        if "_engine" in state:
-            state["_recent"] = RecentQueries.beside(state["_engine"])
-        return state
-
-    def _nearest(self, queries, K, own, jobs):
-        found = super()._nearest(queries, K, own, jobs)
-        self._remember(queries)
-        return found
-
-    def _remember(self, queries):
-        """Keep some of the queries that sketches have answered, for an audit."""
+    def _remember(self, held, Q):
+        """Copy the last of some queries that sketches have served, for the audit."""
         if self.engine_ == "sketched":
-            self._recent.add(queries)
+            recent = _recent_queries(held)
+            last = Q[-recent.maxlen :]
+            last = last.toarray() if sparse.issparse(last) else last
+            recent.extend(map(np.copy, last))
 
-    def _distances(self, rows):
-        engine = self._engine
-        return engine.query_all(rows) if self._estimates else engine.exact_all(rows)
 
-    def _pair_distances(self, i, j):
-        engine = self._engine
-        return engine.query_pair(i, j) if self._estimates else engine.exact_pair(i, j)
-
-    def _errors(self, X):
-        """Relative errors of the distances of every query, averaged over points."""
-
-        def errors(rows):
-            exact = self._engine.exact_all(rows)
-            pairs = zip(self._distances(rows), exact, strict=True)
-            return [relative_errors(*pair).mean() for pair in pairs]
-
-        # Estimates and exact distances to all points are held side by side.
-        return self._in_batches(errors, X, width=2 * self.n_samples_fit_)
+def _recent_queries(held):
+    """The last queries that sketches of an index have served; used by all threads."""
+    fitting = _MOST_BYTES // (held.d * held.dtype.itemsize)
+    empty = deque(maxlen=max(1, min(_MOST_ROWS, fitting)))
+    return _RECENT.setdefault(held, empty)

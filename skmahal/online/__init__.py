@@ -1,7 +1,6 @@
-"""Online metric learning: one pair, one low-rank step of the metric."""
+"""Online metric learning: every pair of points is one low-rank step of the metric."""
 
-from ._itml import OnlineITML
-from ._lego import LEGO
+from ._logdet import LEGO, OnlineITML
 from ._pola import POLA
 
 __all__ = ["LEGO", "POLA", "OnlineITML"]

@@ -1,33 +1,42 @@
-"""What the online learners share: streams of pairs, the metric, and its log."""
+"""The base of the online learners: streams of pairs, thresholds, and the metric."""
 
+from copy import copy
+from math import inf
 from numbers import Integral, Real
 
 import numpy as np
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
-from sklearn.metrics import roc_auc_score
+from sklearn.metrics import precision_recall_curve, roc_auc_score, roc_curve
 from sklearn.utils import check_array, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
-from sklearn.utils.validation import (
-    check_consistent_length,
-    check_is_fitted,
-)
+from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skmahal._atomic import as_before_on_error
 from skmahal._compat import Interval, StrOptions, fit_context
+from skmahal._core.checks import surely_finite
+from skmahal._core.metric import LowRank
+from skmahal._core.saved import require
+from skmahal._core.threads import slices
+from skmahal._estimator import (
+    Persistent,
+    generator_from,
+    no_overflow,
+    require_width,
+    undo_on_error,
+    validated,
+)
 from skmahal._metric_learner import check_components
-from skmahal._persistence import Persistent, require_width
-from skmahal._random import generator_from
-from skmahal._validation import no_overflow, validated
 
-from ._log import MovingFactor, log_room
+from ._factor import MovingFactor
 from ._reservoir import Reservoir
-from ._square import MovingSquare
-from ._threshold import best_threshold, check_both_kinds, check_calibration
+
+# Pairs whose differences are computed together.
+_AT_ONCE = 256
+_STRATEGIES = ("accuracy", "f_beta", "max_tpr", "max_tnr")
 
 
-def _began_with_pairs(learner):
-    """As in metric-learn, learners from labels transform points and classify none."""
+def _fitted_with_pairs(learner):
+    """Like metric-learn, learners fitted with labels transform points only."""
     if not getattr(learner, "_labelled", False):
         return True
     raise AttributeError(
@@ -37,11 +46,11 @@ def _began_with_pairs(learner):
 
 
 class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent):
-    """A metric that moves by a step of rank one for a pair of points.
+    """A metric that changes by a step of rank one for a pair of points.
 
-    Subclasses give `_step(factor, z, sign)`, the factor after a pair of difference z,
-    `_prepare(points)`, called with the points of a batch before its steps, and
-    `_own_threshold`.
+    Subclasses define ``_steps(factor, differences, signs)``, which returns the factor
+    after some pairs, and may change it in place; ``_prepare(points)``, which is called
+    with the points of a batch before its steps; and ``_default_threshold``.
     """
 
     _parameter_constraints = {
@@ -50,9 +59,9 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
     }
-
-    # What is in a learner beside plain values.
-    _VALUES = {"_factor": MovingFactor, "_start": MovingFactor, "_reservoir": Reservoir}
+    # Attributes that are saved as plain values.
+    _parts = {"_factor": MovingFactor, "_reservoir": Reservoir}
+    _n_features_out = property(lambda self: self._factor.shape[0])
 
     @fit_context(prefer_skip_nested_validation=True)
     def fit(self, pairs, y):
@@ -63,113 +72,98 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         pairs : array-like of shape (n_pairs, 2, n_features) or (n_samples, n_features)
             Pairs of points, or points.
         y : array-like of shape (n_pairs,) or (n_samples,)
-            For pairs, +1 where they are similar and -1 where they are not. For points,
-            their labels.
+            For pairs, +1 if they are similar, else -1. For points, their labels.
 
         Returns
         -------
         self : object
-            The fitted learner. O(kd) a pair and product, of which POLA makes several.
+            The fitted learner. O(kd) per pair and product, of which POLA needs several.
         """
-        with as_before_on_error(self), np.errstate(over="ignore", invalid="ignore"):
-            return self._learn(pairs, y, anew=True)
+        with undo_on_error(self), np.errstate(over="ignore", invalid="ignore"):
+            return self._learn(pairs, y, restart=True)
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, pairs, y):
         """Learn from more pairs or labelled points; the first call is `fit`.
 
-        A call that raises leaves the learner as it was before.
+        A call that raises leaves the learner as it was; cost as in :meth:`fit`.
 
         Parameters
         ----------
-        pairs : array-like of shape (n_pairs, 2, n_features) or (n_samples, n_features)
-            Pairs of points, or points.
-        y : array-like of shape (n_pairs,) or (n_samples,)
-            For pairs, +1 where they are similar and -1 where they are not. For points,
-            their labels.
-
-        Returns
-        -------
-        self : object
-            The learner after the steps. O(kd) a pair and product, of which POLA makes
-            several.
+        pairs, y : array-like
+            As for :meth:`fit`.
         """
-        with as_before_on_error(self), np.errstate(over="ignore", invalid="ignore"):
-            return self._learn(pairs, y, anew=not self._is_fitted)
+        with undo_on_error(self), np.errstate(over="ignore", invalid="ignore"):
+            return self._learn(pairs, y, restart="_factor" not in vars(self))
 
     @property
     def components_(self):
         """The matrix U, of shape (k, n_features), as a new array. O(kd)."""
-        return self._fitted("components_").components()
+        check_is_fitted(self)
+        return self._factor.components().astype(self._dtype, copy=False)
 
     @property
     def version_(self):
-        """Number of steps since `fit` that changed U."""
-        return self._fitted("version_").version
+        """Number of changes of U since `fit`."""
+        check_is_fitted(self)
+        return self._factor.version
 
     @property
     def threshold_(self):
-        """Distance up to which `predict` calls a pair similar."""
-        self._fitted("threshold_")
-        own = self._threshold is None
-        return float(self._own_threshold if own else self._threshold)
+        """Distance up to which `predict` gives +1."""
+        check_is_fitted(self)
+        given = self._threshold
+        return float(self._default_threshold if given is None else given)
 
     def state_token(self):
-        """Where the learner is now, for :meth:`updates_since`. O(1).
+        """A name, new with every `fit` and every copy, and the version, as a tuple.
 
-        Returns
-        -------
-        token : tuple of (str, int)
-            The stream, new with every `fit` and every copy of a learner, and the
-            version.
+        It is the state that :meth:`updates_since` starts from. O(1).
         """
         check_is_fitted(self)
-        return self._factor.token
+        return self._factor.stream, self._factor.version
 
     def updates_since(self, token):
-        """All changes of U since an earlier state, as one of low rank.
+        """All changes of U since an earlier state, as one change of low rank.
 
         Parameters
         ----------
         token : tuple of (str, int), or None
-            What :meth:`state_token` gave; None knows of no state.
+            A result of :meth:`state_token`; None is an unknown state.
 
         Returns
         -------
         change : LowRank or None
             ``(W, V)``, of shapes (k, p) and (n_features, p), with
             ``components_ == before + W @ V.T`` up to rounding; p is the number of
-            steps. None where they are not known: the log holds at most a quarter of
-            `n_features` steps, from 16 to 64 or a 32nd of `n_features`, and at least
-            half as many of the latest, begins anew where U was not changed by a step of
-            low rank, and knows of no other fit. O(p(k + d)).
+            steps. None if some of them are not in the log, which holds up to a quarter
+            of `n_features` steps, from 16 to 64 or a 32nd of `n_features`. O(p(k + d)).
         """
         check_is_fitted(self)
-        return None if token is None else self._factor.since(_checked_token(token))
+        if token is None:
+            return None
+        pair = isinstance(token, tuple) and len(token) == 2
+        if not pair or not isinstance(token[1], Integral):
+            raise ValueError(
+                f"token must be a result of state_token, or None, got {token!r}."
+            )
+        change = self._factor.since(token)
+        if change is None:
+            return None
+        return LowRank(*(part.astype(self._dtype, copy=False) for part in change))
 
     def get_mahalanobis_matrix(self):
-        """The matrix ``A = UᵀU``. O(kd²).
-
-        Returns
-        -------
-        A : ndarray of shape (n_features, n_features)
-            Squared distances are ``(x - z)ᵀ A (x - z)``.
-        """
+        """The matrix ``A = UᵀU``, of shape (n_features, n_features). O(kd²)."""
         check_is_fitted(self)
         U = self._factor.components()
-        return U.T @ U
+        return (U.T @ U).astype(self._dtype, copy=False)
 
     def get_metric(self):
-        """The learned distance of two points, as a function that stays as it is.
+        """A function ``metric(u, v, squared=False)`` of two points, O(kd) per call.
 
-        Returns
-        -------
-        metric : callable
-            ``metric(u, v, squared=False)``, for example for the `metric` of
-            scikit-learn's estimators. O(kd) a call.
+        It is the learned distance, and does not change with the learner.
         """
-        check_is_fitted(self)
-        U = self._factor.components()
+        U = self.components_
 
         def metric(u, v, squared=False):
             w = U @ (np.asarray(u, dtype=U.dtype) - np.asarray(v, dtype=U.dtype))
@@ -178,124 +172,69 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         return metric
 
     def transform(self, X):
-        """Points in the space where the learned distance is Euclidean. O(kd) a point.
+        """``X @ components_.T``, where the learned distance is Euclidean. O(kd) each.
 
         Parameters
         ----------
         X : array-like of shape (n_samples, n_features)
-            Points.
-
-        Returns
-        -------
-        Z : ndarray of shape (n_samples, k)
-            ``X @ components_.T``.
         """
         check_is_fitted(self)
-        X = validated(self, X, reset=False, dtype=self._factor.dtype)
-        return self._factor.transform(X)
+        X = validated(self, X, reset=False, dtype=self._dtype)
+        Z = (self._factor @ X.T.astype(self._factor.dtype, copy=False)).T
+        return np.ascontiguousarray(Z, dtype=self._dtype)
 
     def pair_distance(self, pairs):
-        """The learned distance of every pair. O(kd) each.
+        """The learned distances of pairs, of shape (n_pairs,). O(kd) each.
 
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of points.
-
-        Returns
-        -------
-        distances : ndarray of shape (n_pairs,)
-            Distances, not squared.
         """
         check_is_fitted(self)
-        pairs = self._check_pairs(pairs, self._factor.dtype)
-        images = self._factor.transform(pairs[:, 0] - pairs[:, 1])
-        return np.linalg.norm(images, axis=1)
+        pairs = self._check_pairs(pairs, self._dtype)
+        differences = (pairs[:, 0] - pairs[:, 1]).astype(self._factor.dtype, copy=False)
+        distances = np.linalg.norm(self._factor @ differences.T, axis=0)
+        return distances.astype(self._dtype, copy=False)
 
     def pair_score(self, pairs):
-        """Minus the learned distance of every pair: larger is more similar.
-
-        Parameters
-        ----------
-        pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of points.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_pairs,)
-            Minus the distances. O(kd) each.
-        """
+        """Minus the learned distances of pairs; cost as in :meth:`pair_distance`."""
         return -self.pair_distance(pairs)
 
-    @available_if(_began_with_pairs)
+    @available_if(_fitted_with_pairs)
     def decision_function(self, pairs):
-        """The same as :meth:`pair_score`. Not there after a fit with labels.
+        """As :meth:`pair_score`; not available after a fit with labels. O(kd) each."""
+        return -self.pair_distance(pairs)
 
-        Parameters
-        ----------
-        pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of points.
-
-        Returns
-        -------
-        scores : ndarray of shape (n_pairs,)
-            Minus the distances. O(kd) each.
-        """
-        return self.pair_score(pairs)
-
-    @available_if(_began_with_pairs)
+    @available_if(_fitted_with_pairs)
     def predict(self, pairs):
-        """Whether pairs are similar. Not there after a fit with labels.
+        """+1 for pairs up to the distance `threshold_`, else -1. O(kd) each.
+
+        Not available after a fit with labels.
 
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of points.
-
-        Returns
-        -------
-        y : ndarray of shape (n_pairs,)
-            +1 where the distance is at most `threshold_`, -1 where it is not. O(kd)
-            each.
         """
         return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
 
-    @available_if(_began_with_pairs)
+    @available_if(_fitted_with_pairs)
     def score(self, pairs, y):
-        """Area under the ROC curve of :meth:`decision_function`.
+        """Area under the ROC curve. Not available after a fit with labels.
 
-        Not there after a fit with labels.
+        It is 1 if all similar pairs are nearer than all dissimilar ones. O(kd) each.
 
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of points.
         y : array-like of shape (n_pairs,)
-            +1 where they are similar and -1 where they are not.
-
-        Returns
-        -------
-        score : float
-            1 where every similar pair is nearer than every dissimilar one. O(kd) a
-            pair.
+            +1 if they are similar and -1 if they are not.
         """
-        y, scores = _signs(y), self.decision_function(pairs)
+        y, scores = _check_signs(y), self.decision_function(pairs)
         check_consistent_length(scores, y)
         return float(roc_auc_score(y, scores))
 
     def set_threshold(self, threshold):
-        """Call pairs similar up to this distance, whatever is learned later. O(1).
-
-        Parameters
-        ----------
-        threshold : float
-            A distance.
-
-        Returns
-        -------
-        self : object
-            The learner with the threshold, until the next `fit`.
-        """
+        """Predict pairs up to this distance as similar, until the next `fit`. O(1)."""
         check_is_fitted(self)
         real = isinstance(threshold, Real) and not isinstance(threshold, bool)
         if not real or threshold != threshold:
@@ -306,32 +245,23 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
     def calibrate_threshold(
         self, pairs, y, strategy="accuracy", *, min_rate=None, beta=1.0
     ):
-        """Set the threshold that serves best on pairs with known answers.
+        """Set the threshold that is best on pairs, until the next `fit`. O(kd) each.
 
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features)
-            Pairs of points.
         y : array-like of shape (n_pairs,)
-            +1 where they are similar and -1 where they are not.
+            +1 if they are similar and -1 if they are not.
         strategy : {"accuracy", "f_beta", "max_tpr", "max_tnr"}, default="accuracy"
-            What to make as large as possible: the share of right answers; the F score;
-            the rate of true positives where that of true negatives is at least
-            `min_rate`; or the other way round.
+            What to maximise: the accuracy; the F score; the true positive rate while
+            the true negative rate is at least `min_rate`; or the other way round.
         min_rate : float from 0 to 1, default=None
             For "max_tpr" and "max_tnr", which need it.
         beta : float, default=1.0
             For "f_beta".
-
-        Returns
-        -------
-        self : object
-            The learner with the threshold, until the next `fit`. O(kd) a pair.
         """
         check_is_fitted(self)
-        check_calibration(strategy, min_rate, beta)
-        y = _signs(y)
-        check_both_kinds(y, strategy)
+        y = _check_calibration(y, strategy, min_rate, beta)
         distances = self.pair_distance(pairs)
         check_consistent_length(distances, y)
         self._threshold = best_threshold(distances, y, strategy, min_rate, beta)
@@ -345,62 +275,64 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         return tags
 
     def __copy__(self):
-        """A copy learns on its own, so that its versions are not the original's."""
+        # A copy learns on its own, so that its versions are those of another stream.
         other = super().__copy__()
-        if other._is_fitted:
-            other._factor = other._factor.restarted()
+        if "_factor" in vars(other):
+            other._factor = MovingFactor.restored(other._factor.saved())
         return other
 
     def _saved(self, state):
-        return super()._saved({name: _state_of(value) for name, value in state.items()})
+        for name in self._parts:
+            if state.get(name) is not None:
+                state[name] = state[name].saved()
+        return super()._saved(state)
 
     def _restored(self, state):
-        for name, kind in self._VALUES.items():
+        for name, kind in self._parts.items():
             if state.get(name) is not None:
-                value = kind.__new__(kind)
-                value.__setstate__(state[name])
-                state[name] = value
+                state[name] = kind.restored(state[name])
+                if name != "_reservoir":
+                    require_width(state, state[name].shape[1])
         if "_factor" in state:
-            state["_factor"] = state["_factor"].restarted()
-            require_width(state, state["_factor"].shape[1])
+            require(state["_dtype"] in ("float32", "float64"), "the type is not known")
         return super()._restored(state)
 
-    @property
-    def _is_fitted(self):
-        return "_factor" in vars(self)
-
-    @property
-    def _n_features_out(self):
-        return self._factor.shape[0]
-
-    def _fitted(self, name):
-        """The factor, or what Python says of an attribute that is not there."""
-        if not self._is_fitted:
-            kind = type(self).__name__
-            raise AttributeError(f"{kind!r} object has no attribute {name!r}")
-        return self._factor
-
-    def _learn(self, pairs, y, anew):
+    def _learn(self, pairs, y, restart):
+        """Make the steps for a batch, and only then take the result."""
+        dtype = (np.float64, np.float32) if restart else self._dtype
         labelled = _are_points(pairs)
-        read = self._read_points if labelled else self._read_pairs
-        pairs, y = read(pairs, y, anew)
-        points = pairs.reshape(-1, pairs.shape[-1])
-        if anew:
+        if labelled:
+            points, y = validated(self, pairs, y, reset=restart, dtype=dtype)
+            check_classification_targets(y)
+        else:
+            pairs, y = self._check_pairs(pairs, dtype, restart), _check_signs(y)
+            check_consistent_length(pairs, y)
+            points = pairs.reshape(-1, pairs.shape[2])
+        if restart:
             self._begin(points, labelled)
         self._prepare(points)
         if labelled:
-            steps, reservoir = self._reservoir.pair_up(points, y)
+            points, chosen, reservoir = self._reservoir.pair_up(points, y)
         else:
-            steps, reservoir = _differences(pairs, y), self._reservoir
-        self._factor = self._after(steps)
-        self._reservoir = reservoir
+            first = np.arange(0, len(points), 2)
+            chosen, reservoir = np.stack([first, first + 1, y], 1), self._reservoir
+        factor = copy(self._factor)
+        for part in slices(len(chosen), _AT_ONCE):
+            first, second, signs = chosen[part].T
+            differences = points[first] - points[second]
+            apart = differences.any(axis=1)
+            factor = self._steps(factor, differences[apart], signs[apart].tolist())
+            self.n_steps_ += int(apart.sum())
+            self.n_skipped_ += int((~apart).sum())
+        self._factor, self._reservoir = factor, reservoir
         return self
 
     def _begin(self, points, labelled):
-        d = points.shape[1]
-        self._labelled = labelled
-        self._threshold = None
-        self._factor = MovingFactor(self._initial(d, points.dtype), log_room(d))
+        if not labelled:
+            self.n_features_in_ = points.shape[1]
+            vars(self).pop("feature_names_in_", None)
+        self._dtype, self._labelled, self._threshold = points.dtype.name, labelled, None
+        self._factor = MovingFactor(self._initial(points.shape[1], points.dtype))
         rng = generator_from(self.random_state)
         self._reservoir = Reservoir(self.reservoir_size, self.n_pairs, rng)
         self.n_steps_ = self.n_skipped_ = 0
@@ -410,44 +342,17 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             return np.eye(d, dtype=dtype)
         return check_components(self.init, "init", d, dtype)
 
-    def _after(self, steps):
-        factor = self._factor
-        for z, sign in steps:
-            if z.any():
-                factor = self._step(factor, z, sign)
-                self.n_steps_ += 1
-            else:
-                self.n_skipped_ += 1
-        return factor
-
-    def _read_points(self, X, y, anew):
-        dtype = _FLOATS if anew else self._factor.dtype
-        X, y = validated(self, X, y, reset=anew, dtype=dtype)
-        check_classification_targets(y)
-        return X, y
-
-    def _read_pairs(self, pairs, y, anew):
-        pairs = self._check_pairs(pairs, _FLOATS if anew else self._factor.dtype, anew)
-        y = _signs(y)
-        check_consistent_length(pairs, y)
-        if anew:
-            self.n_features_in_ = pairs.shape[2]
-            vars(self).pop("feature_names_in_", None)
-        return pairs, y
-
-    def _check_pairs(self, pairs, dtype, anew=False):
+    def _check_pairs(self, pairs, dtype, restart=False):
         with no_overflow("pairs"):
             pairs = check_array(
                 pairs, dtype=dtype, ensure_2d=False, allow_nd=True, input_name="pairs"
             )
         if pairs.ndim != 3 or pairs.shape[1] != 2:
-            raise ValueError(
-                "pairs must be an array of shape (n_pairs, 2, n_features), got shape "
-                f"{pairs.shape}."
-            )
+            expected = "an array of shape (n_pairs, 2, n_features)"
+            raise ValueError(f"pairs must be {expected}, got shape {pairs.shape}.")
         if not pairs.shape[2]:
             raise ValueError(f"pairs has no features, got shape {pairs.shape}.")
-        if not anew and pairs.shape[2] != self.n_features_in_:
+        if not restart and pairs.shape[2] != self.n_features_in_:
             raise ValueError(
                 f"pairs has {pairs.shape[2]} features, but {type(self).__name__} is "
                 f"expecting {self.n_features_in_} features."
@@ -455,59 +360,72 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         return pairs
 
 
-_FLOATS = (np.float64, np.float32)
+def best_threshold(distances, y, strategy, min_rate, beta):
+    """The threshold that is best for a strategy, one of the distances or less than all.
+
+    The parameters are those of :meth:`OnlineLearner.calibrate_threshold`. O(n log n).
+
+    >>> distances, y = np.array([1.0, 2.0, 3.0, 4.0]), np.array([1, 1, -1, -1])
+    >>> best_threshold(distances, y, "accuracy", None, 1.0)
+    2.0
+    """
+    if strategy == "accuracy":
+        order = np.argsort(distances)
+        ranked = distances[order]
+        gain = np.r_[0, np.cumsum(y[order])]
+        # Equal distances are accepted or rejected together.
+        possible = np.r_[True, ranked[1:] > ranked[:-1], True]
+        thresholds = np.r_[ranked[0] - 1, ranked]
+        return float(thresholds[np.argmax(np.where(possible, gain, -len(y) - 1))])
+    if strategy == "f_beta":
+        precision, recall, scores = precision_recall_curve(y, -distances, pos_label=1)
+        below = beta**2 * precision + recall
+        above = (1 + beta**2) * precision * recall
+        f = np.divide(above, below, out=np.zeros_like(above), where=below > 0)
+        return float(-scores[np.argmax(f[:-1])])
+    fpr, tpr, scores = roc_curve(y, -distances, pos_label=1, drop_intermediate=False)
+    # The first point of the curve accepts nothing, and its score is infinite.
+    scores[0] = 1 - distances.min()
+    best, kept = (tpr, 1 - fpr) if strategy == "max_tpr" else (1 - fpr, tpr)
+    allowed = np.flatnonzero(kept >= min_rate)
+    order = np.lexsort((kept[allowed], best[allowed]))
+    return float(-scores[allowed[order[-1]]])
 
 
-_KINDS = MovingFactor, MovingSquare, Reservoir
-
-
-def _state_of(value):
-    """A value that is saved within a learner, as plain values."""
-    return value.__getstate__() if isinstance(value, _KINDS) else value
-
-
-def check_squares(squares):
-    """Refuse a squared distance that is beyond the floating type."""
-    if not np.isfinite(squares):
+def _check_calibration(y, strategy, min_rate, beta):
+    """The signs of pairs, if a strategy can be followed with them."""
+    if not isinstance(strategy, str) or strategy not in _STRATEGIES:
+        names = ", ".join(map(repr, _STRATEGIES))
+        raise ValueError(f"strategy must be one of {names}, got {strategy!r}.")
+    needed = {"accuracy": (), "f_beta": (1,)}.get(strategy, (1, -1))
+    if len(needed) == 2 and (not isinstance(min_rate, Real) or not 0 <= min_rate <= 1):
         raise ValueError(
-            "pairs has points too far apart: their squared distance overflows."
+            f"min_rate must be a number from 0 to 1 for strategy {strategy!r}, "
+            f"got {min_rate!r}."
         )
-    return squares
-
-
-def moved(factor, change):
-    """The factor after a change, or after none; a change must be finite. O(k + d)."""
-    if change is None:
-        return factor
-    if not all(np.isfinite(part).all() for part in change):
-        raise ValueError("pairs has points too far apart: the step overflows.")
-    return factor.moved(change)
-
-
-def _checked_token(token):
-    """A token of any learner, or an error."""
-    if isinstance(token, tuple) and len(token) == 2 and isinstance(token[1], Integral):
-        return token
-    raise ValueError(f"token must be what state_token gives, or None, got {token!r}.")
+    if len(needed) == 1 and (not isinstance(beta, Real) or not 0 <= beta < inf):
+        raise ValueError(f"beta must be a number of at least 0, got {beta!r}.")
+    y = _check_signs(y)
+    for sign in needed:
+        if sign not in y:
+            needs = f"which the strategy {strategy!r} needs"
+            raise ValueError(f"y has no {sign:+d}, {needs}.")
+    return y
 
 
 def _are_points(pairs):
     """Whether points were given and not pairs, by the dimensions of the array."""
     n = pairs.ndim if hasattr(pairs, "ndim") else np.asarray(pairs).ndim
     if n > 3:
+        expected = "(n_pairs, 2, n_features), or of points, (n_samples, n_features)"
         raise ValueError(
-            "pairs must be an array of shape (n_pairs, 2, n_features), or of points, "
-            f"(n_samples, n_features), got one of {n} dimensions."
+            f"pairs must be an array of shape {expected}, got one of {n} dimensions."
         )
     return n != 3
 
 
-def _differences(pairs, y):
-    return ((a - b, int(sign)) for (a, b), sign in zip(pairs, y, strict=True))
-
-
-def _signs(y):
-    """Answers for pairs, or an error that says what is wrong with them."""
+def _check_signs(y):
+    """The signs of pairs as integers."""
     if y is None:
         raise ValueError("y is needed: +1 for a similar pair, -1 for a dissimilar one.")
     y = column_or_1d(y)
@@ -518,3 +436,12 @@ def _signs(y):
                 f"{value!r} at position {position}."
             )
     return y.astype(int)
+
+
+def check_finite(value):
+    """A squared distance, or a vector of a step, if it is finite."""
+    if not surely_finite(value) and not np.isfinite(value).all():
+        raise ValueError(
+            "pairs has points too far apart: a squared distance or a step overflows."
+        )
+    return value

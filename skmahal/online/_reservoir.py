@@ -1,6 +1,6 @@
-"""Pairs from labelled points, as they come in."""
+"""Pairs from a stream of labelled points."""
 
-from copy import deepcopy
+from copy import copy, deepcopy
 
 import numpy as np
 
@@ -14,102 +14,73 @@ from skmahal._core.saved import (
 
 
 class Reservoir:
-    """Up to `size` labelled points of a stream, as a value that never changes.
+    """Up to `size` labelled points of a stream; an object never changes.
 
-    A new point is paired with points that are held, and then held itself, in place of
-    one of them drawn at random when all places are taken. So a point is forgotten
-    after `size` later ones on average, and the pairs follow a stream that drifts.
+    A new point is paired with `n_pairs` points of the reservoir, alternately of the
+    same label and of another, and then stored in it, in place of a random one if it is
+    full. So the pairs follow a stream that drifts. The state of `rng` does not change.
 
-    Parameters
-    ----------
-    size : int
-        Points that are held.
-    n_pairs : int
-        Pairs for every new point, in turn one with a point of the same label and one
-        with a point of another label, where there is one.
-    rng : numpy.random.Generator
-        Draws partners and places. It is left as it is.
-
-    Examples
-    --------
     >>> empty = Reservoir(size=10, n_pairs=2, rng=np.random.default_rng(0))
     >>> X, y = np.array([[0.0], [1.0], [5.0]]), np.array([7, 7, 8])
-    >>> pairs, later = empty.pair_up(X, y)
-    >>> [(float(z[0]), sign) for z, sign in pairs]
-    [(1.0, 1), (4.0, -1)]
+    >>> points, pairs, later = empty.pair_up(X, y)
+    >>> pairs
+    array([[ 1,  0,  1],
+           [ 2,  1, -1]])
     """
 
     def __init__(self, size, n_pairs, rng):
         self._size, self._n_pairs, self._rng = size, n_pairs, rng
-        self._points, self._labels = [], None
+        self._points = self._labels = None
 
     def pair_up(self, X, y):
-        """Pairs for new points, and the reservoir after them. O(size) a point.
+        """Pairs for new points, however a stream is cut into batches. O(size) each.
 
-        The result does not depend on how a stream is cut into batches.
-
-        Returns
-        -------
-        pairs : iterator of (ndarray of shape (d,), int)
-            The difference of two points; +1 for the same label and -1 for another.
-        later : Reservoir
-            What holds the new points.
+        Returns all points, those of the reservoir first; an array of shape (p, 3) with
+        the positions of two points and +1 for the same label, -1 for another; and the
+        reservoir with the new points.
         """
-        labels = y if self._labels is None else np.concatenate([self._labels, y])
-        plan = _Plan(self._size, self._n_pairs, labels, len(self._points), self._rng)
-        points = [*self._points, *X]
-        pairs = ((points[i] - points[j], sign) for i, j, sign in plan.pairs)
-        later = object.__new__(Reservoir)
-        later.__dict__.update(self.__dict__, _rng=plan.rng)
-        later._labels = labels[plan.held]
-        # A row of X would keep all of X, and change when X does.
-        later._points = [
-            points[i] if i < len(self._points) else points[i].copy() for i in plan.held
-        ]
-        return pairs, later
+        later, rng = copy(self), deepcopy(self._rng)
+        if self._points is None:
+            held, points, labels = np.arange(0), X, y
+        else:
+            held = np.arange(len(self._points))
+            points = np.concatenate([self._points, X])
+            labels = np.concatenate([self._labels, y])
+        shares, pairs = rng.random((len(X), self._n_pairs + 1)).tolist(), []
+        for new, (*draws, place) in enumerate(shares, start=len(held)):
+            alike = labels[held] == labels[new]
+            partners = held[alike], held[~alike]
+            for at, share in enumerate(draws):
+                others = partners[at % 2]
+                if others.size:
+                    other = others.item(int(share * others.size))
+                    pairs.append((new, other, -1 if at % 2 else 1))
+            if len(held) < self._size:
+                held = np.append(held, new)
+            else:
+                held[int(place * self._size)] = new
+        later._rng, later._points, later._labels = rng, points[held], labels[held]
+        return points, np.array(pairs, dtype=np.intp).reshape(-1, 3), later
 
-    def __getstate__(self):
-        points = np.array(self._points) if self._points else None
+    def saved(self):
+        """The reservoir as plain values."""
         return {
             "size": self._size,
             "n_pairs": self._n_pairs,
-            "points": points,
+            "points": self._points,
             "labels": self._labels,
             "rng": self._rng.bit_generator.state,
         }
 
-    def __setstate__(self, state):
+    @classmethod
+    def restored(cls, state):
+        """The reservoir of which :meth:`saved` gave the `state`."""
         size = integer_from(state, "size", least=1)
         n_pairs = integer_from(state, "n_pairs", least=1)
-        self.__init__(size, n_pairs, generator_from(state["rng"]))
+        reservoir = cls(size, n_pairs, generator_from(state["rng"]))
         if state["points"] is not None:
-            self._points = list(array_from(state, "points", FLOATS, (None, None)))
-            self._labels = state["labels"]
-            count = len(self._points)
-            fits = np.shape(self._labels) == (count,) and count <= size
-            require(fits, f"there are {count} points for other labels or places")
-
-
-class _Plan:
-    """Who is paired with whom, by position, and who is held in the end."""
-
-    def __init__(self, size, n_pairs, labels, n_held, rng):
-        self.rng = deepcopy(rng)
-        self.labels, self.n_pairs = labels, n_pairs
-        self.held = np.arange(n_held)
-        self.pairs = []
-        for new in range(n_held, len(labels)):
-            self._pair(new)
-            if len(self.held) < size:
-                self.held = np.append(self.held, new)
-            else:
-                self.held[self.rng.integers(size)] = new
-
-    def _pair(self, new):
-        alike = self.labels[self.held] == self.labels[new]
-        partners = {1: self.held[alike], -1: self.held[~alike]}
-        signs = (1, -1) * (self.n_pairs // 2) + (1,) * (self.n_pairs % 2)
-        for sign, share in zip(signs, self.rng.random(self.n_pairs), strict=True):
-            if partners[sign].size:
-                partner = partners[sign][int(share * partners[sign].size)]
-                self.pairs.append((new, partner, sign))
+            points = array_from(state, "points", FLOATS, (None, None))
+            reservoir._points, reservoir._labels = points, state["labels"]
+            fits = np.shape(state["labels"]) == (len(points),) and len(points) <= size
+            require(fits, f"there are not labels or places for {len(points)} points")
+        return reservoir

@@ -10,17 +10,22 @@ from numpy.testing import assert_allclose
 from scipy.stats import binom, chi2, hypergeom
 
 from skmahal._core.bounds import (
-    accuracy,
+    BETA,
+    SKETCHES,
+    adaptive_failure,
     adaptive_votes,
+    certificate,
     failure,
     median_tails,
     representative_sketches,
+    sketch_rows,
     sketch_size,
     tails,
     upper_accuracy,
     votes,
+    votes_for_all,
 )
-from skmahal._core.projections import SKETCHES, draw
+from skmahal._core.sketches import draw
 
 CHANCE = 1e-6
 
@@ -199,13 +204,6 @@ def test_votes_stop_at_the_most_allowed(most):
     assert votes(0.2, 32, 0.01, most=most) == (5 if most >= 5 else None)
 
 
-@given(sizes, few_votes, shares, kinds)
-def test_accuracy_is_the_smallest_error_that_keeps_the_promise(m, R, share, sketch):
-    eps = accuracy(m, R, share, sketch)
-    assert failure(eps, m, R, sketch) <= share
-    assert failure(eps * (1 - 1e-9), m, R, sketch) > share
-
-
 @given(sizes, few_votes, st.floats(1e-9, 0.2), kinds)
 def test_upper_accuracy_inverts_the_upper_tail(m, R, share, sketch):
     eps = upper_accuracy(m, R, share, sketch)
@@ -213,17 +211,10 @@ def test_upper_accuracy_inverts_the_upper_tail(m, R, share, sketch):
     assert upper <= share
     if eps > 1e-12:  # else no norm is larger as often as that
         assert_allclose(upper, share, rtol=1e-6)
-    assert eps <= accuracy(m, R, share, sketch) * (1 + 1e-12)
 
 
 def test_upper_accuracy_is_nothing_where_larger_norms_are_rare_anyway():
     assert 0 < upper_accuracy(4, 1, 0.9) < 1e-12
-
-
-@given(errors, shares, few_votes, kinds)
-def test_accuracy_of_the_sketch_size_is_the_error_asked_for(eps, share, R, sketch):
-    m = sketch_size(eps, share, R, sketch)
-    assert accuracy(m, R, share, sketch) <= eps * (1 + 1e-12) + 1e-15
 
 
 def test_gaussian_sketch_size_is_far_below_the_textbook_constant():
@@ -316,6 +307,41 @@ def test_adaptive_votes_of_many_sketches_are_binomial():
     assert adaptive_votes(10**6, 0.1, 1e-6) == next(enough)
 
 
+@pytest.mark.parametrize("n", [10, 10_000])
+@pytest.mark.parametrize("L", [1, 4, 10])
+def test_auto_rows_and_votes_keep_the_promise_for_n_distances(n, L):
+    eps, delta = 0.2, 0.01
+    m = sketch_rows(n, L, eps, delta, "gaussian")
+    R = votes_for_all(n, 784, m, L, eps, delta, "gaussian")
+    assert R <= L
+    assert n * failure(eps, m, R) <= delta
+
+
+def test_votes_grow_with_the_points():
+    few, many = (
+        votes_for_all(n, 784, 80, 15, 0.2, 0.01, "gaussian") for n in (9, 10**6)
+    )
+    assert few < many
+
+
+def test_a_certificate_bounds_the_probability_of_any_miss():
+    R, eps = certificate(7, 100, 32, 10, None, 0.2, 0.05, "gaussian")
+    assert R == 1
+    assert 7 * median_tails(eps, 32, R)[1] <= 0.05 * (1 + 1e-9)
+    assert certificate(7, 100, 32, 10, 5, 0.2, 0.05, "gaussian")[0] == 5
+
+
+def test_enough_sketches_make_neighbours_safe_against_adaptive_queries():
+    k, m, eps, delta = 4, 200, 0.3, 0.1
+    L = int(representative_sketches(k, m, eps, delta / 2))
+    R, used = certificate(5, k, m, L, None, eps, delta, "gaussian")
+    assert used == eps
+    assert R > 1
+    assert adaptive_failure(L, BETA, R) <= delta / 10
+    assert adaptive_failure(L, BETA, R - 2) > delta / 10
+    assert certificate(5, k, m, L - 1, None, eps, delta, "gaussian")[0] == 1
+
+
 @pytest.mark.parametrize(
     ("call", "name"),
     [
@@ -336,10 +362,9 @@ def test_adaptive_votes_of_many_sketches_are_binomial():
         (lambda: sketch_size(0.1, 0.1, sketch=None), "sketch"),
         (lambda: votes(0.1, 3, 2.0), "failure"),
         (lambda: votes(0.1, 3, 0.1, most=0), "most"),
-        (lambda: accuracy(0, 1, 0.1), "m"),
-        (lambda: accuracy(3, 0, 0.1), "R"),
-        (lambda: accuracy(3, 1, math.nan), "failure"),
-        (lambda: upper_accuracy(3, 1, -0.1), "failure"),
+        (lambda: upper_accuracy(0, 1, 0.1), "m"),
+        (lambda: upper_accuracy(3, 0, 0.1), "R"),
+        (lambda: upper_accuracy(3, 1, math.nan), "failure"),
         (lambda: upper_accuracy(3, 1, 0.1, "fourier"), "sketch"),
         (lambda: representative_sketches(0, 3, 0.1, 0.1), "k"),
         (lambda: representative_sketches(3, 0, 0.1, 0.1), "m"),
@@ -349,6 +374,7 @@ def test_adaptive_votes_of_many_sketches_are_binomial():
         (lambda: adaptive_votes(0, 0.1, 0.1), "L"),
         (lambda: adaptive_votes(10, 1.0, 0.1), "beta"),
         (lambda: adaptive_votes(10, 0.1, 0), "failure"),
+        (lambda: adaptive_failure(10, 0.1, 11), "R"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(call, name):

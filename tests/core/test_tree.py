@@ -1,201 +1,100 @@
-from importlib.util import find_spec
+"""Sums over ranges of points, and samples in proportion to distance, by the index."""
 
 import numpy as np
 import pytest
+from scipy.stats import chi2
 
-from skmahal._core import compiled
-from skmahal._core.exact import ExactMaintenance
-from skmahal._core.kernels import HeldCandidates, TakenCandidates
-from skmahal._core.state import State
-from skmahal._core.tiles import row_squares
-from skmahal._core.tree import DistanceTree
+from skmahal._core import tree as trees
+from skmahal._core.index import Index
+from tests.oracle import Oracle
 
-K = 4
+RNG = np.random.default_rng(0)
 
 
-class Planted:
-    """A tree over rows that are kept beside it, changed alike."""
-
-    def __init__(self, n, bucket, rng):
-        self.rng, self.rows = rng, rng.normal(size=(n, K))
-        self.tree = DistanceTree(bucket)
-        step = 3 * bucket
-        blocks = (
-            (slice(a, a + step), self.rows[a : a + step]) for a in range(0, n, step)
-        )
-        self.tree.build(blocks, row_squares(self.rows), K)
-
-    def append(self, count):
-        new = self.rng.normal(size=(count, K))
-        self.tree.append(new)
-        self.rows = np.vstack([self.rows, new])
-
-    def assign(self, count):
-        i = self.rng.permutation(len(self.rows))[:count]
-        new = self.rng.normal(size=(len(i), K))
-        self.rows[i] = new
-        self.tree.assign(i, self.between)
-
-    def remove(self, count):
-        i = np.sort(self.rng.permutation(len(self.rows))[:count])
-        self.rows = np.delete(self.rows, i, axis=0)
-        self.tree.remove(i, self.between)
-
-    def move(self, rank):
-        W, T = (
-            self.rng.normal(size=(K, rank)),
-            self.rng.normal(size=(len(self.rows), rank)),
-        )
-        self.rows = self.rows + T @ W.T
-        self.tree.move(W, T, row_squares(self.rows))
-
-    def between(self, start, stop):
-        return self.rows[start:stop]
-
-    def squares(self, q, start, stop):
-        return row_squares(self.rows[start:stop] - q)
-
-    def candidates(self, Q, held=True):
-        if not held:
-            return TakenCandidates(Q, lambda i: self.rows[i])
-        none = np.empty((0, K)), np.empty((0, len(self.rows)))
-        return HeldCandidates(Q, self.rows, *none)
-
-    def check(self):
-        self.tree.check(self.rows, row_squares(self.rows), 1e-9)
-        Q = self.rng.normal(size=(2, K))
-        n = len(self.rows)
-        for start, stop in [(0, n), *np.sort(self.rng.integers(0, n + 1, (8, 2)))]:
-            found = self.tree.squared_sums(
-                Q,
-                start,
-                stop,
-                lambda a, b: np.stack([self.squares(q, a, b) for q in Q]),
-            )
-            exact = [self.squares(q, start, stop).sum() for q in Q]
-            np.testing.assert_allclose(found, exact, rtol=1e-9, atol=1e-9)
+def heavy_tailed(n, d):
+    return RNG.normal(size=(n, d)) * RNG.lognormal(sigma=1.0, size=(n, 1))
 
 
-@pytest.mark.parametrize("bucket", [1, 2, 7, 128])
-@pytest.mark.parametrize("n", [1, 5, 300])
-def test_sums_follow_any_change_without_a_rebuild(n, bucket, monkeypatch):
-    planted = Planted(n, bucket, np.random.default_rng(n + bucket))
-    monkeypatch.setattr(DistanceTree, "build", pytest.fail)
-    for count in (1, 3, 40, 200):
-        planted.append(count)
-        planted.check()
-        planted.move(2)
-        planted.assign(min(count, len(planted.rows)))
-        planted.check()
-        planted.remove(len(planted.rows) - 1 if count == 200 else count)
-        planted.check()
-
-
-def test_removals_do_not_leave_a_trail_of_empty_or_tiny_buckets():
-    planted = Planted(2000, 16, np.random.default_rng(0))
-    while len(planted.rows) > 40:
-        planted.remove(len(planted.rows) // 2)
-        planted.check()
-    assert len(planted.tree.counts) <= 4 * len(planted.rows) / 16 + 1
-
-
-def draw(planted, q, size, power=1):
-    points = planted.candidates(q[np.newaxis])
-    rng = np.random.default_rng(0)
-    return planted.tree.sample(q[np.newaxis], size, power, rng, points)[0]
-
-
-def test_all_distances_zero_gives_uniform_draws():
-    planted = Planted(30, 8, np.random.default_rng(0))
-    planted.remove(29)
-    planted.rows[:] = 2.0
-    planted.tree.build(
-        iter([(slice(0, 1), planted.rows)]), row_squares(planted.rows), K
-    )
-    for _ in range(3):
-        planted.tree.append(planted.rows[:1])
-        planted.rows = np.vstack([planted.rows, planted.rows[:1]])
-    assert set(draw(planted, np.full(K, 2.0), 100)) == {0, 1, 2, 3}
+def assert_law(draws, weights):
+    """Draws are independent with these weights: a χ² test that errs once in 10⁶."""
+    expected = len(draws) * weights / weights.sum()
+    order = np.argsort(expected)
+    cells = np.minimum(np.cumsum(expected[order]) // 20, expected.sum() // 20 - 1)
+    cell = np.empty(len(weights), dtype=int)
+    cell[order] = np.unique(cells, return_inverse=True)[1]
+    counted = np.bincount(cell, np.bincount(draws, minlength=len(weights)))
+    mean = np.bincount(cell, expected)
+    statistic = np.sum((counted - mean) ** 2 / mean)
+    assert statistic < chi2.isf(1e-6, len(mean) - 1)
 
 
 @pytest.mark.parametrize("power", [1, 2])
-def test_a_point_at_distance_zero_is_never_drawn(power):
-    planted = Planted(20, 4, np.random.default_rng(0))
-    assert 7 not in draw(planted, planted.rows[7], 2000, power)
+@pytest.mark.parametrize("k", [None, 2, 8])
+def test_draws_follow_the_law_through_changes(k, power):
+    X = heavy_tailed(700, 8)
+    index = Index(None if k is None else RNG.normal(size=(k, 8)), X)
+    q = RNG.normal(size=(1, 8))
+    for step in range(3):
+        draws = index.sample(q, 20_000, power, np.random.default_rng(step))[0]
+        assert_law(draws, Oracle(index.U, index.X).query_all(q)[0] ** power)
+        index.add_low_rank(RNG.normal(size=(index.k, 1)), RNG.normal(size=(8, 1)))
+        index.assign(np.array([3, 600]), heavy_tailed(2, 8))
+        index.append(heavy_tailed(100, 8))
 
 
-def test_one_point_that_dwarfs_all_others_is_still_drawn_in_proportion():
-    planted = Planted(3000, 16, np.random.default_rng(0))
-    planted.rows *= 1e-6
-    planted.rows[1234] = 1e6
-    planted.tree.build(
-        ((slice(a, a + 16), planted.rows[a : a + 16]) for a in range(0, 3000, 16)),
-        row_squares(planted.rows),
-        K,
-    )
-    q = np.full(K, 1e3)
-    draws = draw(planted, q, 4000)
-    distances = np.sqrt(planted.squares(q, 0, 3000))
-    p = distances[1234] / distances.sum()
-    deviation = np.sqrt(4000 * p * (1 - p))
-    assert abs((draws == 1234).sum() - 4000 * p) <= 5 * deviation
+def test_draws_are_uniform_where_all_distances_are_zero():
+    index = Index(None, np.full((300, 4), 2.0))
+    draws = index.sample(np.full((1, 4), 2.0), 30_000, 1, np.random.default_rng(0))[0]
+    assert_law(draws, np.ones(300))
 
 
-@pytest.mark.parametrize("how", ["assign", "remove"])
-def test_a_huge_point_leaves_no_rounding_behind_when_it_goes(how):
-    planted = Planted(300, 16, np.random.default_rng(0))
-    huge = np.full((1, K), 1e12)
-    if how == "remove":
-        planted.tree.append(huge)
-        planted.tree.remove(np.array([300]), planted.between)
-    else:
-        before = planted.rows[7].copy()
-        for row in (huge[0], before):
-            planted.rows[7] = row
-            planted.tree.assign(np.array([7]), planted.between)
-    planted.check()
+def test_a_point_at_distance_zero_is_never_drawn():
+    X = RNG.normal(size=(300, 4))
+    draws = Index(None, X).sample(X[:1], 5000, 1, np.random.default_rng(0))
+    assert 0 not in draws
 
 
-@pytest.mark.skipif(find_spec("numba") is None, reason="needs numba")
-@pytest.mark.parametrize("power", [1, 2])
-def test_the_compiled_walk_takes_the_same_turns(monkeypatch, power):
-    planted = Planted(1000, 4, np.random.default_rng(0))
-    Q = np.random.default_rng(1).normal(size=(3, K))
-
-    def draws(held):
-        rng = np.random.default_rng(2)
-        return planted.tree.sample(Q, 200, power, rng, planted.candidates(Q, held))
-
-    by_loops = draws(held=True)
-    np.testing.assert_array_equal(by_loops, draws(held=False))
-    monkeypatch.setattr(compiled, "fast", lambda: None)
-    np.testing.assert_array_equal(by_loops, draws(held=True))
+def test_draws_near_an_origin_that_is_far_follow_the_law():
+    X = np.vstack([RNG.normal(size=(400, 3)), RNG.normal(size=(2, 3)) + 1e13])
+    index = Index(None, X)
+    index.remove(np.array([400, 401]))
+    draws = index.sample(X[:1], 20_000, 2, np.random.default_rng(0))[0]
+    assert_law(draws, Oracle(None, X[:400]).query_all(X[:1])[0] ** 2)
 
 
-@pytest.mark.parametrize("power", [1, 2])
-def test_draws_that_meet_at_a_leaf_share_its_distances(power):
-    planted = Planted(60, 4, np.random.default_rng(0))
-    points = planted.candidates(planted.rng.normal(size=(1, K)), held=False)
-    asked = []
-    plain = points.squares
-    points.squares = lambda q, i: asked.append(len(i)) or plain(q, i)
-    rng = np.random.default_rng(1)
-    planted.tree.sample(points.queries, 5000, power, rng, points)
-    # A round for every walk that starts over, each with every leaf once.
-    assert sum(asked) <= 60 * 30
+def test_the_cost_of_a_draw_grows_as_the_logarithm_of_the_points(monkeypatch):
+    """Rows that are read for a draw: one bucket, or a few where walks start over."""
+    read = []
+    land = trees.DistanceTree._land
+
+    def counted(self, queries, at, leaves, *rest):
+        read.append(np.unique(leaves[leaves > 0]).size)
+        return land(self, queries, at, leaves, *rest)
+
+    monkeypatch.setattr(trees.DistanceTree, "_land", counted)
+    for n in (2000, 64_000):
+        read.clear()
+        index = Index(None, RNG.normal(size=(n, 4)))
+        index.sample(RNG.normal(size=(200, 4)), 1, 1, np.random.default_rng(0))
+        assert sum(read) <= 300
+        assert len(read) <= 500
 
 
-def test_a_search_that_is_repeated_has_the_same_draws(monkeypatch):
-    """And goes on from where one that is not repeated would."""
-    X = np.random.default_rng(0).normal(size=(300, K))
-    index, searched = ExactMaintenance(2 * np.eye(K), X), State.searched
-    rng, other = np.random.default_rng(1), np.random.default_rng(1)
-    expected = [index.sample_exact(X[0], 50, random_state=rng) for _ in range(2)]
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_sums_over_ranges_are_exact(dtype):
+    X = RNG.normal(size=(1000, 5)).astype(dtype)
+    index, Q = Index(RNG.normal(size=(5, 5)), X), X[:4] + dtype(0.5)
+    for start, stop in [(0, 1000), (0, 128), (5, 6), (100, 900), (130, 140), (7, 7)]:
+        exact = Oracle(index.U, X).sub_sum(Q, start, stop)
+        np.testing.assert_allclose(index.sums(Q, start, stop, 2), exact, rtol=1e-9)
 
-    def twice(state, Q, u, search):
-        searched(state, Q, u, search)
-        return searched(state, Q, u, search)
 
-    monkeypatch.setattr(State, "searched", twice)
-    draws = [index.sample_exact(X[0], 50, random_state=other) for _ in range(2)]
-    np.testing.assert_array_equal(draws, expected)
+@pytest.mark.parametrize("offset", [1e3, 1e6, 1e9, 1e12])
+def test_sums_over_near_points_do_not_cancel(offset):
+    X = RNG.normal(size=(512, 4))
+    X[256:] += offset
+    index = Index(np.diag([1.0, 2.0, 1e8, 1.0]), X)
+    for near in (slice(0, 256), slice(256, 512)):
+        exact = Oracle(index.U, X).sub_sum(X[near][:3], near.start, near.stop)
+        found = index.sums(X[near][:3], near.start, near.stop, 2)
+        np.testing.assert_allclose(found, exact, rtol=1e-8)

@@ -240,7 +240,7 @@ def exactly(value):
 
 
 def both_signs():
-    """Answers of both kinds, without which there is no rate and no curve."""
+    """Signs of both kinds, without which there is no rate and no curve."""
     return signs()._replace(good=lambda rng: rng.permutation([1, -1, -1]))
 
 
@@ -272,10 +272,11 @@ def tokens():
 
 
 def of_maintenance():
-    Q, few = matrix("q", fixed=["columns"]), count_of("K", most=N)
+    q, Q = matrix("q", fixed=["columns"]), matrix("Q", fixed=["columns"])
+    few = count_of("K", most=N)
     i, j = positions("i"), positions("j")
     U, X = matrix("U", K, D, fixed=["columns"]), matrix("X", fixed=["columns"])
-    del X.bad["sparse"]
+    del q.bad["sparse"], Q.bad["sparse"], X.bad["sparse"]
     pairs_of = {"i": i, "j": j}
     rows = {"u": matrix("u"), "a": indices("a|u", K)}
     z = matrix("z")
@@ -299,15 +300,14 @@ def of_maintenance():
             {"indices": indices("indices", N, unique=False, fixed=False)},
             ("indices",),
         ),
-        Form("refresh_sketches", {"jobs": jobs}),
+        Form("refresh_sketches", {}),
         Form("query_pair", pairs_of, ("i", "j")),
         Form("exact_pair", pairs_of, ("i", "j")),
-        Form("query_all", {"q": Q}, ("q",)),
-        Form("exact_all", {"q": Q}, ("q",)),
-        Form("exact_kneighbors", {"Q": Q, "K": few, "jobs": jobs}, ("Q", "K")),
+        Form("query_all", {"q": q}, ("q",)),
+        Form("exact_all", {"q": q, "jobs": jobs}, ("q",)),
         Form(
             "kneighbors",
-            {"Q": matrix("q", fixed=["columns"]), "K": few, "jobs": jobs},
+            {"Q": Q, "K": few, "jobs": jobs},
             ("Q", "K"),
         ),
         Form(
@@ -315,16 +315,16 @@ def of_maintenance():
             {
                 "Q": Q,
                 "K": few._replace(good=lambda rng: 4),
-                "candidates": count_of("candidates", least=4, most=N, none=True),
+                "candidates": count_of("candidates", least=4, most=N),
             },
             ("Q", "K"),
         ),
         Form("radius_neighbors", {"Q": Q, "radius": number("radius")}, ("Q", "radius")),
-        Form("sub_sum", {"q": Q, **ranges, "power": power}, ("q", "i", "j")),
+        Form("sub_sum", {"q": q, **ranges, "power": power}, ("q", "i", "j")),
         Form(
             "sample_exact",
             {
-                "q": Q,
+                "q": q,
                 "size": count_of("size"),
                 "power": power,
                 "random_state": seeds("random_state"),
@@ -391,3 +391,19 @@ def of_components_from():
         bad = {**kind.bad, **saying(rf"\b{name}\b", wrong)}
         forms.append(Form("__call__", {name: Kind(symmetric, bad)}, (name,)))
     return forms
+
+
+def of_warm_up():
+    bad = [
+        None,
+        3,
+        "x",
+        np.float32,
+        [int],
+        ["f2"],
+        [Empty()],
+        [np.float64, "i4"],
+    ]
+    faults = {short(v): lambda rng, v=v: Fault(v, r"\bdtypes\b") for v in bad}
+    kind = Kind(lambda rng: [np.float64], faults)
+    return [Form("__call__", {"dtypes": kind})]

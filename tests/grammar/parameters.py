@@ -23,6 +23,10 @@ NO_METRIC = [
     sparse.csr_matrix(np.ones((K, D))),
     WithComponents(np.ones((K, D))),  # which cannot be cloned
     PCA,
+    {"B": np.eye(D)},
+    {"U": np.ones((K, D)), "A": np.eye(D)},
+    {"U": np.ones((K, D + 1))},
+    {"A": -np.eye(D)},
 ]
 AT_FIT = {
     "n_neighbors": [*WHOLE, None],
@@ -33,7 +37,7 @@ AT_FIT = {
     "delta": SHARE,
     "lead": [-1, 0.5, "some", None, np.nan, [1]],
     "sketch": ["fourier", None, 3, ["gaussian"]],
-    "n_candidates": [*WHOLE, None],
+    "n_candidates": [*WHOLE, None, "all"],
     "random_state": ["a", -1, 1.5, [1], 2**40],
     "n_jobs": [0, 1.5, "all", [1], np.nan],
     "metric_learner": NO_METRIC,
@@ -64,7 +68,7 @@ AT_FIT_OF_TARGETS = {
     "dissimilar_target": [0.0, -1.0, "far", np.nan, [1.0]],
 }
 
-# What is set after the fit, and asked of a query.
+# Parameters that are set after the fit, before a query.
 AT_NEIGHBOURS = {
     "n_neighbors": [0, -1, 2.5, N + 1, "many", None, np.nan, [1], True],
     "n_jobs": [0, 1.5, "all", [1], np.nan],

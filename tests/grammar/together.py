@@ -19,7 +19,7 @@ from .values import (
 
 
 def of_updates(**y):
-    W, V = "W has 1 columns and V has 2", "low_rank goes alone"
+    W, V = "W has 1 columns and V has 2", "low_rank cannot be combined"
 
     def update(fault, says, **make):
         return lambda rng: Call(
@@ -56,7 +56,7 @@ def of_updates(**y):
         update(
             "additive without rows", r"\brows\b", metric=U, additive=lambda rng: True
         ),
-        update("nothing", "`metric` or `low_rank`"),
+        update("nothing", "metric or low_rank"),
         update("rows alone", r"\bmetric\b", rows=a),
         update(
             "a step that overflows",

@@ -156,7 +156,7 @@ def saying(says, *tables):
 
 
 def matrix(name, rows=ROWS, columns=D, *, flat=True, fixed=("rows", "columns")):
-    """A dense matrix that is given to the engine, which names it.
+    """A dense matrix for a MetricMaintenance, whose errors name it.
 
     `flat` says that one row may be given flat, and `fixed` what has to be as said.
     """
@@ -372,12 +372,18 @@ METRIC = METRIC._replace(
         **{
             what: make
             for what, make in METRIC.bad.items()
-            if what != "None"  # which is no metric at all, and not a wrong one
+            if what != "None"  # as if it were not given
         },
         **saying(
             r"\bmetric\b",
             {
                 "None inside": wrong_values(K, D)["None"],
+                "a dictionary of no metric": lambda rng: {"B": np.eye(D)},
+                "a dictionary of two": lambda rng: {"A": np.eye(D), "V": np.eye(D)},
+                "a dictionary with NaN": lambda rng: {"U": np.full((K, D), np.nan)},
+                "an A of other size": lambda rng: {"A": np.eye(D + 1)},
+                "a VI not symmetric": lambda rng: {"VI": normal(rng, D, D)},
+                "a singular V": lambda rng: {"V": np.zeros((D, D))},
                 "a learner not fitted": lambda rng: PCA(2),
                 "a class of learners": lambda rng: PCA,
                 "a learner with a wrong metric": lambda rng: WithComponents(
@@ -466,7 +472,7 @@ def targets(*, fitted=True):
 
 
 def signs():
-    """Answers for pairs: +1 or -1."""
+    """Targets of pairs: +1 or -1."""
     bad = {
         **WRONG_TARGETS,
         "zeros": lambda rng: np.zeros(ROWS, dtype=int),

@@ -1,4 +1,4 @@
-"""Bad input is refused by name, and the index is exactly as it was."""
+"""Bad input is refused by name, and the estimator is exactly as it was."""
 
 from functools import partial
 
@@ -10,24 +10,28 @@ from sklearn.decomposition import PCA
 from sklearn.exceptions import NotFittedError
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
-from skmahal import SketchedMahalanobisNeighbors
-from tests.snapshots import snapshot
+from skmahal import (
+    SketchedMahalanobisClassifier,
+    SketchedMahalanobisNeighbors,
+    SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRegressor,
+)
 
-from .cases import normal
+from .cases import normal, state_of
 
 N, D, K = 30, 6, 5
 X, Q, U = normal(N, D), normal(4, D, seed=1), normal(K, D, seed=2)
 W, V = normal(K, 2, seed=3), normal(D, 2, seed=4)
+LABELS, NUMBERS = np.arange(N) % 3, normal(N, 2, seed=5)
 
+SKETCHED = {"m": 2, "L": 3, "R": 1, "lead": 1}
 PARAMS = {
     "exact": {"metric_learner": U, "random_state": 0},
     "sketched": {
         "metric_learner": U,
-        "m": 2,
-        "L": 3,
-        "R": 1,
-        "lead": 1,
+        "n_candidates": "certified",
         "random_state": 0,
+        **SKETCHED,
     },
 }
 
@@ -56,17 +60,17 @@ class WithComponents(BaseEstimator):
         return self
 
 
-def answers(index):
-    return snapshot(
-        [
-            index.kneighbors(Q, 3),
-            index.distances(Q),
-            index.pair_distances([0, 1], [5, 6]),
-            index.sum_distances(Q),
-            index.sample(Q, 5, random_state=0),
-            index.components_,
-        ]
-    )
+def results(index):
+    """Results of an index, to be compared bit by bit."""
+    arrays = [
+        *index.kneighbors(Q, 3),
+        index.distances(Q),
+        index.pair_distances([0, 1], [5, 6]),
+        index.sum_distances(Q),
+        index.sample(Q, 5, random_state=0),
+        index.components_,
+    ]
+    return [(array.shape, array.tobytes()) for array in arrays]
 
 
 def fitted(engine, storage="dense", warm=True):
@@ -74,17 +78,17 @@ def fitted(engine, storage="dense", warm=True):
     index.fit(sparse.csr_matrix(X) if storage == "csr" else X)
     assert index.engine_ == engine
     if warm:
-        answers(index)
+        results(index)
         index.update_metric(low_rank=(W / 9, V))  # which some arrays have not seen
     return index
 
 
 def assert_refused(index, call, error, names):
     """`call(index)` raises `error` that says `names`, and nothing has changed."""
-    before = snapshot(index)
+    before = state_of(index)
     with pytest.raises(error, match=names):
         call(index)
-    assert snapshot(index) == before
+    assert state_of(index) == before
 
 
 def with_value(array, value):
@@ -267,19 +271,19 @@ BAD_CALLS = {
         r"^low_rank must be a pair \(W, V\), got a tuple of 3\.",
         call("update_metric", low_rank=(1, 2, 3)),
     ),
-    "low_rank an array": (
-        r"^low_rank must be a pair \(W, V\), got one ndarray\.",
-        call("update_metric", low_rank=W),
+    "low_rank a number": (
+        r"^low_rank must be a pair \(W, V\), got a int\.",
+        call("update_metric", low_rank=3),
     ),
     "low_rank with additive": (
-        "^low_rank goes alone, without `metric`, `rows` and `additive`",
+        "^low_rank cannot be combined with metric, rows or additive",
         call("update_metric", low_rank=(W, V), additive=True),
     ),
     "low_rank with rows": (
         "^low_rank",
         call("update_metric", rows=[0], low_rank=(W, V)),
     ),
-    "nothing": ("`metric` or `low_rank`", call("update_metric")),
+    "nothing": ("metric or low_rank", call("update_metric")),
     "rows alone": ("metric", call("update_metric", rows=[0])),
 }
 for what, value in BAD_ARRAYS.items():
@@ -320,7 +324,7 @@ BAD_PARAMETERS = {
     "delta": [0, 1, -0.1, 1.1, np.nan],
     "lead": [-1, 0.5, "some"],
     "sketch": ["fourier", None],
-    "n_candidates": [0, -1, 2.5, "all"],
+    "n_candidates": [0, -1, 2.5, "all", None],
     "random_state": ["a", -1],
     "n_jobs": [1.5, "all"],
     "metric_learner": [
@@ -360,22 +364,19 @@ def one_of(table):
     return pytest.mark.parametrize("case", table.values(), ids=table)
 
 
-def test_a_snapshot_sees_every_change():
+def test_the_state_shows_every_change():
     index = fitted("sketched")
-    before = snapshot(index)
-    assert snapshot(index) == before
-    changes = [
-        lambda: index._engine._state.rows._buffer.__setitem__((3, 2), 9.0),
-        lambda: index._engine._fronts[1].map.__setitem__((0, 0), 9.0),
-        lambda: index._engine._state.metric._U.__setitem__((0, 0), 9.0),
-        lambda: index._engine._rng.random(),
+    before = state_of(index)
+    assert state_of(index) == before
+    for change in (
         lambda: index.update_points([3], Q[:1]),
+        lambda: index.update_metric(U[:1] + 1e-9, rows=[2]),
+        lambda: index.refresh_sketches(),
         lambda: index.set_params(eps=0.9),
-        lambda: setattr(index._engine._state.norms, "tick", None),
-    ]
-    for change in changes:
+        lambda: index.remove_points(0),
+    ):
         change()
-        after = snapshot(index)
+        after = state_of(index)
         assert after != before
         before = after
 
@@ -419,13 +420,13 @@ def test_bad_arguments_are_refused_by_name(engine, warm, case):
 
 @any_engine
 @pytest.mark.parametrize("storage", ["dense", "csr"])
-def test_refused_calls_leave_the_answers(engine, storage):
+def test_refused_calls_leave_the_results(engine, storage):
     index = fitted(engine, storage)
-    expected = answers(fitted(engine, storage))
+    expected = results(fitted(engine, storage))
     for _, bad_call in BAD_CALLS.values():
         with pytest.raises(any_error):
             bad_call(index)
-    assert answers(index) == expected
+    assert results(index) == expected
 
 
 @pytest.mark.parametrize(
@@ -444,16 +445,16 @@ class TestBadParameters:
     @any_engine
     def test_an_earlier_fit_stays(self, name, value, engine):
         index = fitted(engine)
-        expected = answers(fitted(engine))
+        expected = results(fitted(engine))
         kept = index.get_params()[name]
         index.set_params(**{name: value})
         assert_refused(index, call("fit", 2 * X), any_error, rf"\b{name}\b")
-        assert answers(index.set_params(**{name: kept})) == expected
+        assert results(index.set_params(**{name: kept})) == expected
 
 
 def test_more_votes_than_sketches_are_refused():
     index = SketchedMahalanobisNeighbors(L=3, R=4)
-    assert_refused(index, call("fit", X), ValueError, "R must be at most L=3, got R=4")
+    assert_refused(index, call("fit", X), ValueError, "R must be .* 1 to 3, got 4")
     assert index.set_params(R=3).fit(X).R_ == 3
 
 
@@ -474,7 +475,7 @@ def test_a_learner_that_fails_leaves_the_index(engine, error, fit):
     index = fitted(engine).set_params(metric_learner=FailsToFit(error))
     assert_refused(index, call("fit", 2 * X[:, 1:]), error, "the learner failed")
     assert index.n_features_in_ == D
-    assert answers(index) == answers(fitted(engine))
+    assert results(index) == results(fitted(engine))
 
 
 def test_a_learner_that_needs_targets_is_refused_without():
@@ -484,12 +485,12 @@ def test_a_learner_that_needs_targets_is_refused_without():
 
 
 @one_of(BEFORE_FIT)
-def test_nothing_is_answered_before_fit(case):
+def test_nothing_is_returned_before_fit(case):
     index = SketchedMahalanobisNeighbors()
     assert_refused(index, case, NotFittedError, "not fitted yet")
 
 
-def test_every_public_method_is_asked_before_fit():
+def test_every_public_method_is_called_before_fit():
     methods = {
         name
         for name in dir(SketchedMahalanobisNeighbors)
@@ -498,13 +499,239 @@ def test_every_public_method_is_asked_before_fit():
         and name not in dir(BaseEstimator)
         and not (name.startswith("set_") and name.endswith("_request"))
     }
-    asked = {name.split()[0] for name in BEFORE_FIT}
-    assert methods - {"fit", "partial_fit"} == asked
+    called = {name.split()[0] for name in BEFORE_FIT}
+    assert methods - {"fit", "partial_fit"} == called
 
 
 @any_engine
-def test_asking_points_of_one_point_is_refused(engine):
+def test_neighbours_of_the_only_point_are_refused(engine):
     index = fitted(engine).remove_points(range(1, N))
     assert_refused(index, call("kneighbors", None, 1), ValueError, "n_neighbors")
     assert_refused(index, call("remove_points", [0]), ValueError, "every")
     assert index.kneighbors(Q, 1)[0].shape == (4, 1)
+
+
+# --- estimators with targets ----------------------------------------------------------
+
+SUPERVISED = {
+    "classifier": (SketchedMahalanobisClassifier, LABELS),
+    "regressor": (SketchedMahalanobisRegressor, NUMBERS),
+}
+
+
+def supervised(kind, engine="exact"):
+    estimator, y = SUPERVISED[kind]
+    knn = estimator(**PARAMS[engine]).fit(X, y)
+    knn.predict(Q)
+    return knn
+
+
+Q3 = Q[:3]
+BAD_LABELS = {
+    "fit, other length": ("inconsistent numbers", call("fit", X, LABELS[:-1])),
+    "fit, no labels": ("requires y to be passed", call("fit", X, None)),
+    "fit, numbers": ("Unknown label type", call("fit", X, X[:, 0])),
+    "fit, NaN": (
+        "Input y contains NaN",
+        call("fit", X, np.where(LABELS, LABELS, np.nan)),
+    ),
+    "fit, three dimensions": (
+        "array with dim 3",
+        call("fit", X, LABELS.reshape(-1, 1, 1)),
+    ),
+    "other length": ("inconsistent numbers", call("partial_fit", Q3, [0, 1])),
+    "no labels": ("requires y", call("partial_fit", Q3, None)),
+    "unseen": (
+        r"y contains 7, which is not among the classes \[0, 1, 2\]",
+        call("partial_fit", Q3, [0, 7, 8]),
+    ),
+    "another type": ("y contains '1'", call("partial_fit", Q3, list("110"))),
+    "a fraction": ("y contains 0.5", call("partial_fit", Q3, [0, 0.5, 1])),
+    "None": ("y contains None", call("partial_fit", Q3, [0, 1, None])),
+    "below": ("y contains -1", call("partial_fit", Q3, [0, 1, -1])),
+    "outputs": ("y has 2 outputs, expected 1", call("partial_fit", Q3, [[0, 1]] * 3)),
+    "more classes": (
+        r"those of the first call, \[0, 1, 2\], got \[0, 1, 2, 3\]",
+        call("partial_fit", Q3, [0, 1, 2], classes=[0, 1, 2, 3]),
+    ),
+    "fewer classes": (
+        "those of the first call",
+        call("partial_fit", Q3, [0, 1, 1], classes=[0, 1]),
+    ),
+    "ragged classes": (
+        "classes must be an array",
+        call("partial_fit", Q3, [0, 1, 1], classes=[[0], [1, 2]]),
+    ),
+    "classes of several outputs": (
+        "classes must be an array",
+        call("partial_fit", Q3, [0, 1, 1], classes=[[0, 1, 2]]),
+    ),
+    "features": ("X has 3 features", call("partial_fit", Q3[:, :3], [0] * 3)),
+    "update_points, other length": (
+        "inconsistent numbers",
+        call("update_points", [0, 1, 2], Q3, [0]),
+    ),
+    "update_points, positions": (
+        "X has 3 rows, expected 2, one for each of indices",
+        call("update_points", [0, 1], Q3, [0, 1, 2]),
+    ),
+    "update_points, twice": (
+        "indices: index 1",
+        call("update_points", [0, 1, 1], Q3, [0, 1, 2]),
+    ),
+    "update_points, unseen": (
+        "y contains 5",
+        call("update_points", [0, 1, 2], Q3, [0, 5, 1]),
+    ),
+    "update_points, outputs": (
+        "y has 2 outputs, expected 1",
+        call("update_points", [0, 1, 2], Q3, [[0, 1]] * 3),
+    ),
+    "remove_points, beyond": ("indices: index 30", call("remove_points", N)),
+    "remove_points, all": ("every one of the 30", call("remove_points", range(N))),
+    "predict, NaN": ("contains NaN", call("predict", np.full((1, D), np.nan))),
+}
+BAD_NUMBERS = {
+    "fit, other length": ("inconsistent numbers", call("fit", X, NUMBERS[:-1])),
+    "fit, no targets": ("requires y to be passed", call("fit", X, None)),
+    "fit, NaN": ("contains NaN", call("fit", X, np.full(N, np.nan))),
+    "fit, text": ("could not convert string", call("fit", X, ["a"] * N)),
+    "other length": ("inconsistent numbers", call("partial_fit", Q3, NUMBERS[:2])),
+    "no targets": ("requires y", call("partial_fit", Q3, None)),
+    "outputs": (
+        "y has 1 outputs, expected 2",
+        call("partial_fit", Q3, NUMBERS[:3, 0]),
+    ),
+    "infinity": (
+        "contains infinity",
+        call("partial_fit", Q3, np.full((3, 2), np.inf)),
+    ),
+    "update_points, other length": (
+        "inconsistent numbers",
+        call("update_points", [0, 1, 2], Q3, NUMBERS[:1]),
+    ),
+    "update_points, outputs": (
+        "y has 3 outputs, expected 2",
+        call("update_points", [0, 1, 2], Q3, np.ones((3, 3))),
+    ),
+    "update_points, positions": (
+        "one for each of indices",
+        call("update_points", [0, 1], Q3, NUMBERS[:3]),
+    ),
+    "remove_points, all": ("every one of the 30", call("remove_points", range(N))),
+}
+BAD_TARGETS = [
+    pytest.param(kind, *case, id=f"{kind}: {name}")
+    for kind, cases in (("classifier", BAD_LABELS), ("regressor", BAD_NUMBERS))
+    for name, case in cases.items()
+]
+
+
+@any_engine
+@pytest.mark.parametrize(("kind", "names", "bad_call"), BAD_TARGETS)
+def test_bad_targets_are_refused_by_name(engine, kind, names, bad_call):
+    assert_refused(supervised(kind, engine), bad_call, any_error, names)
+
+
+NOT_NUMBERS = {
+    "NaN": np.nan,
+    "None": None,
+    "infinity": np.inf,
+    "minus infinity": -np.inf,
+    "NaN in text": "nan",
+    "infinity in text": "inf",
+    "text": "much",
+}
+
+
+@pytest.mark.parametrize("what", NOT_NUMBERS)
+@pytest.mark.parametrize("method", ["fit", "partial_fit"])
+@pytest.mark.parametrize("dtype", [object, str])
+def test_targets_that_are_not_numbers_are_refused(what, method, dtype):
+    y = NUMBERS.astype(dtype)
+    y[3, 1] = NOT_NUMBERS[what]
+    assert_refused(supervised("regressor"), call(method, X, y), ValueError, r"\by\b")
+    unfitted = SketchedMahalanobisRegressor()
+    assert_refused(unfitted, call(method, X, y[:, 1]), ValueError, r"\by\b")
+
+
+@pytest.mark.parametrize("kind", SUPERVISED)
+@pytest.mark.parametrize("error", [RuntimeError, KeyboardInterrupt])
+def test_with_targets_a_learner_that_fails_shows_its_error(kind, error):
+    estimator, y = SUPERVISED[kind]
+    knn = estimator(metric_learner=FailsToFit(error))
+    for fit in ("fit", "partial_fit"):
+        assert_refused(knn, call(fit, X, y), error, "the learner failed")
+    with pytest.raises(NotFittedError):
+        knn.predict(Q)
+    knn = supervised(kind, "sketched").set_params(metric_learner=FailsToFit(error))
+    assert_refused(knn, call("fit", X, LABELS % 2), error, "the learner failed")
+
+
+@pytest.mark.parametrize("kind", SUPERVISED)
+def test_sparse_targets_are_refused(kind):
+    y = sparse.csr_matrix(np.eye(N))
+    for method in ("fit", "partial_fit"):
+        bad_call = call(method, X, y)
+        assert_refused(supervised(kind), bad_call, TypeError, "y must be dense")
+
+
+BAD_WEIGHTS = {
+    "zero": (np.zeros_like, "weights must not be zero"),
+    "shape": (lambda d: d[:, 0], "weights must give an array of the shape"),
+    "NaN": (lambda d: np.nan * d, "weights contains NaN or infinity"),
+    "infinity": (lambda d: np.inf + d, "weights contains NaN or infinity"),
+    "complex": (lambda d: 1j * d, "weights must be real"),
+    "text": (lambda d: np.full(d.shape, "a"), "weights must be an array of numbers"),
+    "name": ("bad", "weights must be 'uniform', 'distance', None or a function, got"),
+    "array": (np.ones(3), "weights must be 'uniform'"),
+    "number": (2.0, "weights must be 'uniform', .* got 2.0"),
+}
+
+
+@pytest.mark.parametrize("kind", SUPERVISED)
+@one_of(BAD_WEIGHTS)
+def test_bad_weights_are_refused(kind, case):
+    weights, names = case
+    knn = supervised(kind).set_params(weights=weights)
+    assert_refused(knn, call("predict", Q), ValueError, names)
+
+
+def test_weights_that_sum_to_zero_are_refused_as_divisors():
+    knn = SketchedMahalanobisRegressor(2, weights=lambda d: d - d.mean(1)[:, None])
+    # Distances 1 and 3, whose differences from their mean sum to zero exactly.
+    knn.fit([[0.0], [4.0]], [1.0, 2.0])
+    names = "weights must not sum to zero"
+    assert_refused(knn, call("predict", [[1.0]]), ValueError, names)
+
+
+@pytest.mark.parametrize("kind", SUPERVISED)
+def test_more_neighbours_than_points_are_refused_for_predictions(kind):
+    knn = supervised(kind).set_params(n_neighbors=N + 1)
+    assert_refused(knn, call("predict", Q), ValueError, "n_neighbors")
+    knn.set_params(n_neighbors="all")
+    assert_refused(knn, call("predict", Q), ValueError, "n_neighbors.*'all'")
+
+
+@pytest.mark.parametrize("classes", [[[0, 1]], [0, 1], [[0, 1]] * 3, 3, "ab"])
+def test_there_are_classes_for_every_output(classes):
+    both = np.stack([LABELS % 2, LABELS % 2], axis=1)
+    bad = call("partial_fit", X, both, classes=classes)
+    names = "classes must be a list of 2 arrays"
+    assert_refused(SketchedMahalanobisClassifier(), bad, ValueError, names)
+
+
+def test_the_transformer_refuses_more_neighbours_than_points():
+    graph = SketchedMahalanobisNeighborsTransformer(n_neighbors=9).fit(normal(9, 3))
+    transform = call("transform", normal(9, 3))
+    names = "n_neighbors=9 and the extra neighbour .* more than the 9 points"
+    assert_refused(graph, transform, ValueError, names)
+    names = "n_neighbors must be an integer from 1 to 9, got 10"
+    graph.set_params(n_neighbors=10, mode="connectivity")
+    assert_refused(graph, transform, ValueError, names)
+    graph.set_params(n_neighbors=9).transform(normal(9, 3))
+    graph.set_params(n_neighbors="all", mode="distance")
+    assert_refused(graph, transform, ValueError, "'all'")
+    assert graph.set_params(n_neighbors=8).transform(normal(9, 3)).shape == (9, 9)
+    with pytest.raises(NotFittedError):
+        SketchedMahalanobisNeighborsTransformer().transform(X)

@@ -6,8 +6,6 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.cluster import DBSCAN, SpectralClustering
-from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
 from sklearn.manifold import TSNE, Isomap
 from sklearn.neighbors import (
     KNeighborsClassifier,
@@ -15,37 +13,11 @@ from sklearn.neighbors import (
     LocalOutlierFactor,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.utils import estimator_checks
-from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmahal import SketchedMahalanobisNeighborsTransformer
 
-from .cases import NOT_IN_THE_DEFAULT_SET, SMALLEST_SKETCH, normal
-from .labelled import ENGINES, stored, whole_metric
-from .test_bad_input import assert_refused, call
+from .cases import SEARCHES, any_way, normal, stored, whole_metric
 
-CONFORMING = [
-    SketchedMahalanobisNeighborsTransformer(),
-    SketchedMahalanobisNeighborsTransformer(**SMALLEST_SKETCH),
-    SketchedMahalanobisNeighborsTransformer(mode="connectivity", m=1, L=3),
-    SketchedMahalanobisNeighborsTransformer(metric_learner=PCA(1), n_jobs=2),
-]
-
-OF_TRANSFORMERS = [
-    *NOT_IN_THE_DEFAULT_SET,
-    estimator_checks.check_get_feature_names_out_error,
-    estimator_checks.check_transformer_get_feature_names_out,
-    estimator_checks.check_transformer_get_feature_names_out_pandas,
-    estimator_checks.check_set_output_transform,
-]
-
-# A sparse result cannot be a data frame, which these take for an answer.
-OF_DATA_FRAMES = [
-    estimator_checks.check_set_output_transform_pandas,
-    estimator_checks.check_global_output_transform_pandas,
-]
-
-any_engine = pytest.mark.parametrize("engine", ENGINES)
 any_mode = pytest.mark.parametrize("mode", ["distance", "connectivity"])
 
 
@@ -59,29 +31,6 @@ D = 20
 POINTS, MORE = groups(150, seed=1), groups(40, seed=2)
 POINTS[7] *= 5  # an outlier
 KINDS = np.arange(150) % 3
-
-
-@parametrize_with_checks(CONFORMING)
-def test_scikit_learn_conventions(estimator, check):
-    check(estimator)
-
-
-@pytest.mark.parametrize("estimator", CONFORMING, ids=repr)
-@pytest.mark.parametrize("check", OF_TRANSFORMERS, ids=lambda c: c.__name__)
-def test_scikit_learn_conventions_that_are_not_checked_by_default(estimator, check):
-    check("SketchedMahalanobisNeighborsTransformer", clone(estimator))
-
-
-@pytest.mark.filterwarnings("ignore:X .*feature names")
-@pytest.mark.parametrize("estimator", CONFORMING, ids=repr)
-@pytest.mark.parametrize("check", OF_DATA_FRAMES, ids=lambda c: c.__name__)
-def test_scikit_learn_conventions_of_data_frames(estimator, check):
-    check("SketchedMahalanobisNeighborsTransformer", clone(estimator))
-
-
-def test_the_checks_meet_both_engines():
-    engines = [clone(one).fit(normal(20, 3)).engine_ for one in CONFORMING]
-    assert engines == ["exact", "sketched", "sketched", "exact"]
 
 
 def test_the_columns_are_named_after_the_points():
@@ -120,15 +69,13 @@ class Under(KNeighborsTransformer):
         return self.fit(X).transform(X)
 
 
-def both(engine, **params):
+def both(search, **params):
     """The transformer, and scikit-learn's under the same metric."""
-    k, settings = ENGINES[engine]
-    U = whole_metric(k, D)
-    ours = SketchedMahalanobisNeighborsTransformer(
-        metric_learner=U, **params, **settings
-    )
-    assert ours.fit(POINTS).engine_ == engine.split("-")[0]
-    return clone(ours), Under(U, **params)
+    U = whole_metric(d=D)
+    params = {"metric_learner": {"U": U}, **SEARCHES[search], **params}
+    ours = SketchedMahalanobisNeighborsTransformer(**params)
+    theirs = {k: params[k] for k in ("mode", "n_neighbors") if k in params}
+    return ours, Under(U, **theirs)
 
 
 def assert_same_graph(one, other):
@@ -140,33 +87,33 @@ def assert_same_graph(one, other):
         assert_array_equal(getattr(one, part), getattr(other, part))
 
 
-@any_engine
+@any_way
 @any_mode
 @pytest.mark.parametrize("storage", ["dense", "csr"])
-def test_the_graph_is_that_of_scikit_learn_to_the_last_bit(engine, mode, storage):
-    ours, theirs = both(engine, mode=mode, n_neighbors=7)
+def test_the_graph_is_that_of_scikit_learn_to_the_last_bit(search, mode, storage):
+    ours, theirs = both(search, mode=mode, n_neighbors=7)
     graph = ours.fit_transform(stored(POINTS, storage))
     assert_same_graph(graph, theirs.fit_transform(POINTS))
     assert_same_graph(ours.transform(stored(MORE, storage)), theirs.transform(MORE))
 
 
-@any_engine
+@any_way
 @any_mode
-def test_the_graph_of_float32_points_has_the_type_of_scikit_learn(engine, mode):
-    ours, theirs = both(engine, mode=mode)
+def test_the_graph_of_float32_points_has_the_type_of_scikit_learn(search, mode):
+    ours, theirs = both(search, mode=mode)
     theirs.U = theirs.U.astype(np.float32)
     X, Q = POINTS.astype(np.float32), MORE.astype(np.float32)
     graph, expected = ours.fit(X).transform(Q), theirs.fit(X).transform(Q)
-    assert ours._engine.dtype == np.float32
+    assert ours.kneighbors(Q)[0].dtype == np.float32
     assert graph.dtype == expected.dtype == np.float64
     assert_array_equal(graph.indices, expected.indices)
     assert_allclose(graph.data, expected.data, rtol=1e-5)
 
 
-@any_engine
+@any_way
 @pytest.mark.parametrize(("mode", "entries"), [("distance", 6), ("connectivity", 5)])
-def test_distances_have_one_neighbour_more_and_the_point_itself(engine, mode, entries):
-    ours, _ = both(engine, mode=mode, n_neighbors=5)
+def test_distances_have_one_neighbour_more_and_the_point_itself(search, mode, entries):
+    ours, _ = both(search, mode=mode, n_neighbors=5)
     graph = ours.fit_transform(POINTS)
     assert_array_equal(np.diff(graph.indptr), entries)
     first = graph.indices.reshape(-1, entries)[:, 0]
@@ -176,9 +123,9 @@ def test_distances_have_one_neighbour_more_and_the_point_itself(engine, mode, en
         assert (np.diff(graph.data.reshape(-1, entries)) > 0).all()
 
 
-@any_engine
-def test_the_graph_follows_points_and_metric(engine):
-    ours, theirs = both(engine)
+@any_way
+def test_the_graph_follows_points_and_metric(search):
+    ours, theirs = both(search)
     ours.fit(POINTS[:100]).transform(MORE)
     ours.partial_fit(POINTS[100:]).update_points([3, 5], MORE[:2]).remove_points([0])
     now = POINTS.copy()
@@ -204,12 +151,12 @@ CONSUMERS = {
 }
 
 
-@any_engine
+@any_way
 @pytest.mark.parametrize("name", CONSUMERS)
-def test_estimators_take_the_graph_for_that_of_scikit_learn(engine, name):
+def test_estimators_take_the_graph_for_that_of_scikit_learn(search, name):
     n_neighbors = 60 if name == "Isomap" else 13
     answers = []
-    for graph in both(engine, n_neighbors=n_neighbors):
+    for graph in both(search, n_neighbors=n_neighbors):
         consumer = make_pipeline(graph, clone(CONSUMERS[name]))
         if name in ("TSNE", "Isomap"):
             answers.append(consumer.fit_transform(POINTS))
@@ -220,21 +167,3 @@ def test_estimators_take_the_graph_for_that_of_scikit_learn(engine, name):
             answers.append(consumer.fit_predict(POINTS))
     assert len(np.unique(answers[0])) > 1
     assert_array_equal(*answers)
-
-
-def test_before_fit_there_is_no_graph():
-    with pytest.raises(NotFittedError):
-        SketchedMahalanobisNeighborsTransformer().transform(POINTS)
-
-
-def test_more_neighbours_than_points_are_refused():
-    graph = SketchedMahalanobisNeighborsTransformer(n_neighbors=9).fit(normal(9, 3))
-    message = "n_neighbors=9 and the extra neighbour .* more than the 9 points"
-    assert_refused(graph, call("transform", normal(9, 3)), ValueError, message)
-    message = "n_neighbors must be an integer from 1 to 9, got 10"
-    graph.set_params(n_neighbors=10, mode="connectivity")
-    assert_refused(graph, call("transform", normal(9, 3)), ValueError, message)
-    graph.set_params(n_neighbors=9).transform(normal(9, 3))
-    graph.set_params(n_neighbors="all", mode="distance")
-    assert_refused(graph, call("transform", normal(9, 3)), ValueError, "'all'")
-    assert graph.set_params(n_neighbors=8).transform(normal(9, 3)).shape == (9, 9)

@@ -1,4 +1,4 @@
-"""The guarantee of an estimator is that of the index it has."""
+"""The guarantee of an estimator is that of its index, and it holds."""
 
 import numpy as np
 import pytest
@@ -14,14 +14,14 @@ from skmahal import (
 from .cases import normal, oracle_of
 
 X, Y = normal(200, 400), np.arange(200) % 2
-SUPERVISED = [SketchedMahalanobisClassifier, SketchedMahalanobisRegressor]
 EVERY = [
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisNeighborsTransformer,
-    *SUPERVISED,
+    SketchedMahalanobisClassifier,
+    SketchedMahalanobisRegressor,
 ]
 
-# Sketches that are enough for adaptive queries, and still cost less than exact rows.
+# Sketches that suffice for adaptive queries, and still cost less than exact rows.
 K = 80
 SAFE = {"m": 8, "L": 917, "eps": 0.95, "delta": 0.1, "lead": 0, "random_state": 0}
 
@@ -31,23 +31,34 @@ def index_of(X=X, **params):
 
 
 @pytest.mark.parametrize("estimator", EVERY)
-def test_every_estimator_has_one_for_the_questions_it_takes(estimator):
-    found = estimator(m=16, random_state=0).fit(X, Y).guarantee()
-    assert found.fixed.kneighbors == 0.01
-    takes_all = estimator is SketchedMahalanobisNeighbors
-    assert (found.fixed.distances is not None) == takes_all
-    assert (found.adaptive.radius_neighbors is not None) == takes_all
+def test_every_estimator_has_one_for_the_methods_it_has(estimator):
+    params = {"m": 16, "R": 3, "lead": 0, "random_state": 0}
+    exact = estimator(**params).fit(X, Y).guarantee()
+    assert exact.fixed.kneighbors == exact.adaptive.kneighbors == 0
+    params["n_candidates"] = "certified"
+    found = estimator(**params).fit(X, Y).guarantee()
+    assert (found.fixed.kneighbors, found.adaptive.kneighbors) == (0.01, 1)
+    has_all = estimator is SketchedMahalanobisNeighbors
+    assert (found.fixed.distances is not None) == has_all
+    assert found.adaptive.radius_neighbors == (0 if has_all else None)
+    assert "kneighbors" in str(found)
 
 
-@pytest.mark.parametrize("params", [{}, {"m": 16, "R": 3, "lead": 7}, {"L": 3}])
+@pytest.mark.parametrize("estimator", EVERY)
+def test_by_default_neighbours_are_promised_to_anybody(estimator):
+    found = estimator().fit(X, Y).guarantee()
+    assert found.fixed.kneighbors == found.adaptive.kneighbors == 0
+    assert found.R_neighbors == 0
+
+
+@pytest.mark.parametrize("params", [{"m": 40}, {"m": 16, "R": 3, "lead": 7}, {"L": 3}])
 def test_numbers_are_those_in_use(params):
     index = index_of(**params)
     found = index.guarantee()
-    assert found.engine == index.engine_ == "sketched"
+    assert found.engine == index.engine_
     for name in ("m", "L", "R", "lead"):
         assert getattr(found, name) == getattr(index, f"{name}_")
     assert (found.n, found.k, found.eps, found.delta) == (200, 400, 0.2, 0.01)
-    assert found.R_neighbors == index._engine._certificate(5)[0]
 
 
 def test_parameters_that_are_not_in_use_yet_are_not_promised():
@@ -58,7 +69,7 @@ def test_parameters_that_are_not_in_use_yet_are_not_promised():
 
 
 def test_it_follows_points_and_metric():
-    index = index_of(m=16, R=3)
+    index = index_of(m=16, R=3, lead=0)
     before = index.guarantee()
     after = index.partial_fit(normal(200, 400, seed=1)).guarantee()
     assert after.n == 400
@@ -69,50 +80,48 @@ def test_it_follows_points_and_metric():
 @pytest.mark.parametrize(
     "params",
     [
-        {"metric_learner": normal(5, 400, seed=3)},  # the exact engine
-        {},  # neighbours that do not look at sketches
+        {},
+        {"metric_learner": normal(5, 400, seed=3)},  # exact distances
         {"m": 60},  # distances that cost less exactly
-        {"m": 16, "n_candidates": 200},  # as many candidates as points
+        {"m": 16, "R": 3, "n_candidates": 200},  # as many candidates as points
     ],
 )
-def test_what_is_called_exact_is(params):
+def test_what_is_promised_to_be_exact_is(params):
     index = index_of(**params)
     found, Q = index.guarantee(), X[:10] + normal(10, 400, seed=4)
-    truth = oracle_of(index).query_all(Q)
-    assert 0 in found.fixed
-    assert found.fixed.kneighbors != 0 or found.adaptive.kneighbors == 0
-    if found.fixed.kneighbors == 0:
-        assert_allclose(index.kneighbors(Q)[0], np.sort(truth)[:, :5], rtol=1e-9)
+    exact = oracle_of(index).query_all(Q)
+    assert found.fixed.kneighbors == found.adaptive.kneighbors == 0
+    assert found.fixed.radius_neighbors == found.adaptive.radius_neighbors == 0
+    assert_allclose(index.kneighbors(Q)[0], np.sort(exact)[:, :5], rtol=1e-9)
     if found.fixed.distances == 0:
-        assert_allclose(index.distances(Q), truth, rtol=1e-9)
+        assert_allclose(index.distances(Q), exact, rtol=1e-9)
         pairs = oracle_of(index).query_pair(np.arange(9), np.arange(50, 59))
         estimates = index.pair_distances(np.arange(9), np.arange(50, 59))
         assert_allclose(estimates, pairs, rtol=1e-9)
 
 
 def test_a_budget_below_the_points_promises_nothing():
-    found = index_of(m=16, n_candidates=199).guarantee()
+    found = index_of(m=16, R=3, lead=0, n_candidates=199).guarantee()
     assert found.fixed.kneighbors == found.adaptive.kneighbors == 1
 
 
-def test_who_takes_the_advice_is_safe():
+def test_following_the_advice_makes_an_index_safe():
     points, safe = normal(50, K), {name: SAFE[name] for name in SAFE if name != "L"}
+    safe["n_candidates"] = "certified"
     few = index_of(points, L=10, **safe).guarantee()
     assert few.adaptive.kneighbors == few.adaptive.distances == 1
     assert few.sufficient_L == SAFE["L"]
     index = index_of(points, L=few.sufficient_L, **safe)
     found = index.guarantee()
     assert index.engine_ == "sketched"
-    assert index._estimates
     assert max(found.adaptive) <= 0.1 * (1 + 1e-12)
     assert found.refresh_every is None
     assert found.R_neighbors > few.R_neighbors
-    assert index._engine._certificate(5) == (found.R_neighbors, 0.95)
 
 
-def test_safe_sketches_answer_within_the_promise():
-    index = index_of(normal(50, K), **SAFE)
+def test_safe_sketches_keep_the_promise():
+    index = index_of(normal(50, K), **SAFE, n_candidates="certified")
     Q = normal(100, K, seed=1)
-    truth = oracle_of(index).query_all(Q)
-    assert (np.abs(index.distances(Q) / truth - 1) <= 0.95).all()
-    assert_allclose(index.kneighbors(Q)[0], np.sort(truth)[:, :5], rtol=1e-9)
+    exact = oracle_of(index).query_all(Q)
+    assert (np.abs(index.distances(Q) / exact - 1) <= 0.95).all()
+    assert_allclose(index.kneighbors(Q)[0], np.sort(exact)[:, :5], rtol=1e-9)

@@ -1,4 +1,4 @@
-"""Streams of pairs, and the learners' formulas written out densely in float64."""
+"""Streams of pairs, and the formulas of the learners on dense matrices in float64."""
 
 import numpy as np
 
@@ -20,6 +20,13 @@ def pair_stream(n, d, seed=0, dtype=np.float64):
     pairs = rng.normal(size=(n, 2, d)) * np.linspace(0.3, 2, d) / np.sqrt(d)
     told = np.abs(pairs[:, 0] - pairs[:, 1])[:, : (d + 1) // 2].sum(axis=1)
     return pairs.astype(dtype), np.where(told < np.median(told), 1, -1)
+
+
+def unscaled_stream(n, d, dtype, seed=0):
+    """Long differences in all directions; one feature tells the similar pairs."""
+    pairs = np.random.default_rng(seed).normal(size=(n, 2, d)).astype(np.float32)
+    y = np.where(np.abs(pairs[:, 0, 0] - pairs[:, 1, 0]) < 0.7, 1, -1)
+    return pairs.astype(dtype), y
 
 
 class DenseLEGO:
@@ -54,9 +61,15 @@ class DensePOLA:
         if loss <= 0:
             return
         alpha = loss / ((z @ z) ** 2 + 1)
-        values, vectors = np.linalg.eigh(self.A - sign * alpha * np.outer(z, z))
-        self.A = (vectors * np.maximum(values, 0)) @ vectors.T
+        self.A = self.A - sign * alpha * np.outer(z, z)
+        self.A = projected(self.A) if sign > 0 else self.A
         self.b = max(self.b + sign * alpha, 1)
+
+
+def projected(B):
+    """The nearest positive semi-definite matrix."""
+    values, vectors = np.linalg.eigh(B)
+    return (vectors * np.maximum(values, 0)) @ vectors.T
 
 
 DENSE = {"LEGO": DenseLEGO, "OnlineITML": DenseITML, "POLA": DensePOLA}

@@ -1,144 +1,171 @@
-"""Products in single precision, mended in double, give what double gives."""
+"""Projected steps of POLA give the nearest semi-definite matrix.
+
+Single steps are tested on the private function, because the learner itself chooses how
+much is subtracted from its matrix.
+"""
+
+from copy import copy
 
 import numpy as np
 import pytest
 
-from skmahal.online import POLA, _refined
-from skmahal.online._projection import taken_out
-from skmahal.online._resolvent import Resolvent
-from skmahal.online._square import _ROOM, MovingSquare
-from skmahal.online._steps import subtracted
+from skmahal.online import POLA
+from skmahal.online._factor import MovingFactor, ShiftedInverse, least_shift
+from skmahal.online._pola import subtraction
 
-from .streams import DensePOLA, pair_stream
-
-D, TOL = 259, 1e-10
+from .streams import DensePOLA, pair_stream, projected, relative_error, unscaled_stream
 
 
 def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
-def semidefinite(kind):
-    """A matrix whose largest eigenvalue is one."""
-    basis, _ = np.linalg.qr(normal(D, D))
-    spectrum = {
-        "few values": np.repeat([1.0, 0.3], [5, D - 5]),
-        "decaying": np.linspace(0.02, 1, D) ** 2,
-        "singular": np.maximum(np.linspace(-0.5, 1, D), 0),
-        "nearly singular": np.logspace(-12, 0, D),
-    }[kind]
-    return (basis.T * spectrum) @ basis, basis[-1] + basis[-2]
+def error_of_step(U, v, alpha, tol, noise=0.0):
+    """Relative error of A after a step, and whether an eigenvalue was removed.
+
+    The matrix that serves as an inverse has relative errors of size `noise`.
+    """
+    factor = MovingFactor(U, 16)
+    inverse = ShiftedInverse.of(factor)
+    M = inverse.stored
+    errors = noise * np.abs(M).max() * normal(*M.shape, seed=5) / len(M)
+    inverse.stored = M + errors + errors.T
+    w, q, found = subtraction(factor, v, alpha, tol, inverse)
+    moved, A = U + np.outer(w, q), U.T @ U
+    exact = projected(A - alpha * np.outer(v, v))
+    off = np.linalg.norm(moved.T @ moved - exact, 2)
+    return off / np.linalg.norm(A, 2), found.clipped
 
 
-KINDS = ("few values", "decaying", "singular", "nearly singular")
+@pytest.mark.parametrize("noise", [0, 1e-6])
+@pytest.mark.parametrize("shape", [(7, 7), (3, 7), (9, 7), (1, 4), (4, 1), (40, 40)])
+@pytest.mark.parametrize("alpha", [1e-6, 0.01, 0.1, 1.0, 100.0])
+def test_subtracting_gives_the_nearest_semidefinite_matrix(shape, alpha, noise):
+    for seed in range(3):
+        U, v = normal(*shape, seed=seed), normal(shape[1], seed=seed + 10)
+        error, clipped = error_of_step(U, v, alpha, 1e-12, noise)
+        smallest = np.linalg.eigvalsh(U.T @ U - alpha * np.outer(v, v))[0]
+        assert error < 1e-11
+        assert clipped == (smallest < -1e-14)
 
 
-@pytest.fixture
-def products(monkeypatch):
-    """How many products of A there were, in single and in double precision."""
-    seen = {"single": 0, "double": 0}
-    for kind, name in ((Resolvent, "single"), (MovingSquare, "double")):
-        plain = kind.__matmul__
-
-        def counted(self, q, plain=plain, name=name):
-            seen[name] += 1
-            return plain(self, q)
-
-        monkeypatch.setattr(kind, "__matmul__", counted)
-    return seen
+@pytest.mark.parametrize("shift", [-1e-3, -1e-9, 0.0, 1e-9, 1e-3])
+def test_steps_are_continuous_where_an_eigenvalue_reaches_zero(shift):
+    U, v = normal(6, 6), normal(6, seed=1)
+    p = np.linalg.solve(U.T, v)
+    assert error_of_step(U, v, (1 + shift) / (p @ p), 1e-12)[0] < 1e-12
 
 
-@pytest.mark.parametrize("kind", KINDS)
+D = 150
+BASIS = np.linalg.qr(normal(D, D))[0]
+SPECTRA = {
+    "two values": np.repeat([1.0, 0.3], [5, D - 5]),
+    "decaying": np.linspace(0.02, 1, D) ** 2,
+    "singular": np.maximum(np.linspace(-0.5, 1, D), 0),
+    "nearly singular": np.logspace(-12, 0, D),
+}
+
+
+@pytest.mark.parametrize("kind", SPECTRA)
 @pytest.mark.parametrize("alpha", [1e-3, 0.3, 30.0])
 @pytest.mark.parametrize("inside", [True, False])
-def test_the_answer_solves_its_equation_to_the_tolerance(kind, alpha, inside):
-    A, v = semidefinite(kind)
-    v = v if inside else normal(D, seed=1) / 10
-    found = taken_out(MovingSquare(A), v, alpha, TOL, D)
-    lowest = np.linalg.eigvalsh(A - alpha * np.outer(v, v))[0]
-    if abs(lowest) > 1e-9:
-        assert found.negative == (lowest < 0)
-    if found.negative:
-        value = -alpha * found.root**2
-        off = alpha * found.along * v - A @ found.vector + value * found.vector
-        assert value == pytest.approx(lowest, abs=1e-9)
-    else:
-        off = v - A @ found.vector
-    error = found.error(np.linalg.norm(off), alpha, np.linalg.norm(v))
-    # The scale is estimated from below, which only asks for more.
-    assert error < 2 * TOL
-    assert found.along == pytest.approx(v @ found.vector, rel=1e-6, abs=1e-12)
+def test_any_spectrum_is_projected_to_the_tolerance(kind, alpha, inside):
+    U = np.sqrt(SPECTRA[kind])[:, np.newaxis] * BASIS
+    v = BASIS[-1] + BASIS[-2] if inside else normal(D, seed=1) / 10
+    assert error_of_step(U, v, alpha, 1e-10)[0] < 1e-10
 
 
 @pytest.mark.parametrize("smallest", [1e-4, 1e-6, 1e-8])
 @pytest.mark.parametrize("beyond", [-1e-2, -1e-6, 1e-6, 1e-2, 1.0])
-def test_signs_that_single_precision_cannot_tell_are_right(smallest, beyond):
-    """Where the least eigenvalue of ``A - α vvᵀ`` is near zero, on either side."""
-    basis, _ = np.linalg.qr(normal(D, D))
-    values = np.repeat([smallest, 1.0], [20, D - 20])
-    U = np.sqrt(values)[:, np.newaxis] * basis
-    v = normal(D, seed=1)
-    alpha = (1 + beyond) / np.sum((basis @ v) ** 2 / values)
-    A = (basis.T * values) @ basis
-    change, clipped = subtracted(U, v, alpha, TOL, MovingSquare(A))
-    values, vectors = np.linalg.eigh(A - alpha * np.outer(v, v))
-    exact = (vectors * np.maximum(values, 0)) @ vectors.T
-    moved = U + change.W @ change.V.T
-    assert np.linalg.norm(moved.T @ moved - exact, 2) < 10 * TOL
-    if abs(values[0]) > 1e-12:
-        assert clipped == (values[0] < 0)
-
-
-@pytest.mark.parametrize("alpha", [1e-3, 0.3])
-def test_nearly_all_products_are_in_single_precision(products, alpha):
-    A, _ = semidefinite("decaying")
-    square = MovingSquare(A)
-    # To know the size of A takes products too, but not for every step.
-    assert square.scale == pytest.approx(1, rel=0.2)
-    products["double"] = 0
-    taken_out(square, normal(D, seed=1) / 10, alpha, TOL, D)
-    assert 1 <= products["double"] <= 4
-    assert products["single"] > 4 * products["double"]
+def test_signs_of_eigenvalues_near_zero_are_right(smallest, beyond):
+    values, v = np.repeat([smallest, 1.0], [20, D - 20]), normal(D, seed=1)
+    alpha = (1 + beyond) / np.sum((BASIS @ v) ** 2 / values)
+    U = np.sqrt(values)[:, np.newaxis] * BASIS
+    error, clipped = error_of_step(U, v, alpha, 1e-10)
+    assert error < 1e-12
+    assert clipped == (beyond > 0)
 
 
 @pytest.mark.parametrize("scale", [1e-60, 1e20, 1e100])
-def test_what_single_precision_cannot_hold_is_done_in_double(products, scale):
-    A, _ = semidefinite("decaying")
-    v = normal(D, seed=1) / 10
-    plain = taken_out(A, v, 0.3, TOL, D)
-    found = taken_out(MovingSquare(scale * A), v, 0.3 * scale, TOL, D)
-    assert found.negative == plain.negative
-    np.testing.assert_allclose(found.vector, plain.vector, atol=1e-7)
-    assert products["double"] > 10
+def test_the_scale_of_the_metric_does_not_matter(scale):
+    U = np.sqrt(scale * SPECTRA["decaying"])[:, np.newaxis] * BASIS
+    assert error_of_step(U, normal(D, seed=1) / 10, 0.3 * scale, 1e-10)[0] < 1e-10
 
 
-def test_what_does_not_converge_is_done_in_double(monkeypatch, products):
-    monkeypatch.setattr(_refined, "_ROUNDS", 1)
-    A, _ = semidefinite("decaying")
-    v = normal(D, seed=1) / 10
-    found = taken_out(MovingSquare(A), v, 0.3, TOL, D)
-    plain = taken_out(A, v, 0.3, TOL, D)
-    np.testing.assert_array_equal(abs(found.vector), abs(plain.vector))
-    assert products["double"] > 10
+@pytest.mark.parametrize("tol", [1e-2, 1e-5, 1e-8])
+def test_the_error_of_a_step_is_within_its_tolerance(tol):
+    U, v = normal(60, 60) * np.linspace(0.01, 1, 60), normal(60, seed=1)
+    error, clipped = error_of_step(U, v, 0.1, tol)
+    assert clipped
+    assert 0 < error < tol
 
 
-@pytest.mark.parametrize(("dtype", "limit"), [(np.float64, 1e-8), (np.float32, 1e-5)])
-def test_steps_of_many_features_are_those_of_the_dense_formulas(dtype, limit, products):
-    pairs, y = pair_stream(60, D, dtype=dtype)
+@pytest.mark.parametrize("alpha", [1e-9, 0.5, 3.0, 1e9])
+def test_the_least_shift_solves_its_equation(alpha):
+    values, parts = np.linspace(1, 0, 9) ** 4, normal(9)
+    shift = least_shift(values, parts, alpha)
+    assert shift > 0
+    assert alpha * np.sum(parts**2 / (values + shift)) == pytest.approx(1, rel=1e-12)
+    floor = 2 * shift
+    assert least_shift(values, parts, alpha, floor) == floor
+
+
+def test_a_direction_that_is_not_measured_is_left_alone():
+    learner = POLA(init=np.diag([1.0, 2.0, 0.0])).fit([[[0, 0, 0], [0, 0, 3.0]]], [1])
+    assert (learner.n_clipped_, learner.version_) == (0, 0)  # No loss: d is zero.
+    pairs, y = [[[0, 0, 0], [0, 0, 3.0]], [[0, 0, 0], [2.0, 0, 3.0]]], [1, 1]
+    learner = POLA(init=np.diag([1.0, 2.0, 0.0])).fit(pairs, y)
+    assert learner.n_clipped_ == 1
+    A = learner.get_mahalanobis_matrix()
+    np.testing.assert_allclose(A[1], [0, 4, 0], atol=1e-12)
+    assert np.linalg.eigvalsh(A)[0] > -1e-12
+
+
+def test_the_inverse_follows_the_metric_for_as_long_as_the_stream_goes_on():
+    pairs, y = unscaled_stream(600, 24, np.float64)
+    learner = POLA().fit(pairs, y)
+    inverse, A = learner._inverse, learner.get_mahalanobis_matrix()
+    M = np.linalg.inv(A + inverse.shift * np.eye(24))
+    assert inverse.age > 100
+    found = np.stack([inverse @ row for row in np.eye(24)])
+    np.testing.assert_allclose(found, M, rtol=0, atol=1e-9 * np.abs(M).max())
+
+
+def test_an_inverse_that_is_wrong_is_computed_again():
+    pairs, y = unscaled_stream(300, 24, np.float64)
+    learner, oracle = POLA().fit(pairs[:200], y[:200]), DensePOLA(np.eye(24))
+    inverse = learner._inverse = copy(learner._inverse)
+    inverse.stored = 2 * inverse.stored
+    learner.partial_fit(pairs[200:], y[200:])
+    for z, sign in zip(pairs[:, 0] - pairs[:, 1], y, strict=True):
+        oracle.step(z, sign)
+    assert learner._inverse.age < inverse.age
+    assert relative_error(learner, oracle) < 1e-8
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float64, 1e-9), (np.float32, 1e-6)])
+def test_ten_thousand_steps_on_long_differences_are_those_of_the_dense_formulas(
+    dtype, limit
+):
+    pairs, y = unscaled_stream(10_000, 60, dtype)
+    learner, oracle = POLA(), DensePOLA(np.eye(60))
+    for batch in np.split(np.arange(10_000), 10):
+        learner.partial_fit(pairs[batch], y[batch])
+        for z, sign in zip(pairs[batch, 0] - pairs[batch, 1], y[batch], strict=True):
+            oracle.step(z.astype(np.float64), sign)
+        assert relative_error(learner, oracle) < limit
+        U = learner.components_.astype(np.float64)
+        assert np.linalg.norm(U.T @ U - oracle.A) < limit * np.linalg.norm(oracle.A)
+    assert learner.n_clipped_ > 1_000
+    assert learner.b_ == pytest.approx(oracle.b, rel=limit)
+
+
+@pytest.mark.parametrize(("dtype", "limit"), [(np.float64, 1e-9), (np.float32, 1e-6)])
+def test_steps_of_many_features_are_those_of_the_dense_formulas(dtype, limit):
+    pairs, y = pair_stream(60, 259, dtype=dtype)
     pairs *= 3
-    learner, oracle = POLA().fit(pairs, y), DensePOLA(np.eye(D))
-    for (a, b), sign in zip(pairs.astype(np.float64), y, strict=True):
-        oracle.step(a - b, sign)
+    learner, oracle = POLA().fit(pairs, y), DensePOLA(np.eye(259))
+    for z, sign in zip(pairs[:, 0] - pairs[:, 1], y, strict=True):
+        oracle.step(z.astype(np.float64), sign)
     assert learner.n_clipped_ > 10
-    assert products["single"] > 2 * products["double"]
-    off = np.linalg.norm(learner.get_mahalanobis_matrix() - oracle.A)
-    assert off < limit * np.linalg.norm(oracle.A)
-
-
-def test_single_precision_follows_for_as_long_as_the_stream_goes_on(products):
-    pairs, y = pair_stream(3 * _ROOM, D)
-    learner = POLA().fit(3 * pairs, y)
-    # Each is two terms of A.
-    assert learner.version_ > _ROOM
-    # One for the loss, and a few to hold answers against A.
-    assert products["double"] < 5 * learner.n_steps_
+    assert relative_error(learner, oracle) < limit

@@ -1,4 +1,7 @@
-"""Labelled points become pairs, the same ones from the same seed."""
+"""Labelled points become pairs, which the seed determines.
+
+Pairs are seen on the private class; a learner makes steps of them at once.
+"""
 
 import numpy as np
 import pytest
@@ -14,13 +17,19 @@ def labelled(n, d=3, classes=3, seed=0):
     return rng.normal(size=(n, d)), rng.integers(classes, size=n)
 
 
+def differences(reservoir, X, y):
+    """The difference and sign of each pair, and the reservoir after them."""
+    points, pairs, later = reservoir.pair_up(X, y)
+    return [(tuple(points[i] - points[j]), sign) for i, j, sign in pairs], later
+
+
 def run(X, y, size=10, n_pairs=2, seed=0, cuts=()):
     """All pairs of a stream, and the reservoir after it."""
     reservoir = Reservoir(size, n_pairs, np.random.default_rng(seed))
     found = []
     for part in np.split(np.arange(len(X)), cuts):
-        pairs, reservoir = reservoir.pair_up(X[part], y[part])
-        found.extend((tuple(z), sign) for z, sign in pairs)
+        pairs, reservoir = differences(reservoir, X[part], y[part])
+        found.extend(pairs)
     return found, reservoir
 
 
@@ -35,7 +44,7 @@ def test_signs_say_whether_labels_are_equal():
 
 
 @pytest.mark.parametrize("n_pairs", [1, 2, 5])
-def test_every_point_makes_as_many_pairs_as_asked_for(n_pairs):
+def test_every_point_makes_n_pairs_pairs(n_pairs):
     X, y = labelled(200)
     pairs, _ = run(X, y, size=50, n_pairs=n_pairs)
     signs = [sign for _, sign in pairs]
@@ -67,16 +76,15 @@ def test_old_points_are_forgotten():
 def test_pairing_changes_no_reservoir_and_no_generator():
     X, y = labelled(30)
     _, reservoir = run(X, y)
-    first = [(tuple(z), sign) for z, sign in reservoir.pair_up(X, y)[0]]
-    again = [(tuple(z), sign) for z, sign in reservoir.pair_up(X, y)[0]]
-    assert first == again
+    first, _ = differences(reservoir, X, y)
+    assert first == differences(reservoir, X, y)[0]
 
 
 def test_points_are_held_as_they_were():
     X, y = labelled(5)
-    _, reservoir = Reservoir(10, 2, np.random.default_rng(0)).pair_up(X, y)
+    *_, reservoir = Reservoir(10, 2, np.random.default_rng(0)).pair_up(X, y)
     X[:] = np.nan
-    pairs = list(reservoir.pair_up(np.zeros((1, 3)), np.array([0]))[0])
+    pairs, _ = differences(reservoir, np.zeros((1, 3)), np.array([0]))
     assert len(pairs) == 2
     assert all(np.isfinite(z).all() for z, _ in pairs)
 

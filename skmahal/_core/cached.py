@@ -1,0 +1,382 @@
+"""Points, metric and what is derived from them, as values of one version.
+
+The source data are the points and U. Derived from them are squared lengths under the
+metric, codes and leading coordinates (:mod:`.codes`), transformed rows where U has few
+of them, and rows under the maps of sketches. The functions here make a new
+:class:`State` of an old one; an array that only grows may be shared by both.
+"""
+
+from copy import deepcopy
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from . import search
+from .codes import CodedPoints
+from .kernels import available, kernels
+from .points import DensePoints, SparsePoints, grown, kept_rows, owned, row_squares
+from .saved import FLOATS, array_from, integer_from, require
+from .threads import run, slices
+
+_EPS = float(np.finfo(np.float64).eps)
+
+# Relative error of a squared length at which it is computed from the point again.
+_DRIFT = 4e-12
+
+# Relative change of U after which the plan for queries is made again.
+_MOVED = 0.5
+
+# Rank of the changes that rows of sketches may be behind by.
+_MOST_BEHIND = 64
+
+
+class Map:
+    """A linear map (rows × k) of the transformed space, as that of a sketch."""
+
+    def __init__(self, map):
+        self.map = np.asarray(map, dtype=np.float64)
+
+
+class CachedRows(NamedTuple):
+    """The points under a map as of a version, (n, rows), and their squared lengths."""
+
+    rows: np.ndarray
+    norms: np.ndarray
+    version: int
+
+
+class State(NamedTuple):
+    """Points, U and what is derived from them, of one version.
+
+    U is None for the Euclidean metric. `sizes` are ``‖x - origin‖²``, `norms`
+    ``‖U(x - origin)‖²`` and `errors` what the latter may be off by; all are None until
+    they are first needed. `images` are transformed rows, held if U has few rows.
+    `caches` has for every :class:`Map` its :class:`CachedRows`, or None before they are
+    first used, and `log` the changes ``(version, W, XV)`` that they may be behind by.
+    `square` is ‖U‖² in Frobenius norm, and `moved` how far U has gone relative to it
+    since `plan` was made. Arrays may have more rows than there are points.
+    """
+
+    points: DensePoints | SparsePoints
+    U: np.ndarray | None
+    targets: np.ndarray | None = None
+    version: int = 0
+    sizes: np.ndarray | None = None
+    norms: np.ndarray | None = None
+    errors: np.ndarray | None = None
+    images: np.ndarray | None = None
+    coded: CodedPoints | None = None
+    plan: search.Plan | None = None
+    square: float = 1.0
+    moved: float = 0.0
+    log: tuple = ()
+    caches: dict = {}
+
+    def without_derived(self, **changes):
+        """Points, metric and maps, with nothing derived from them."""
+        caches = dict.fromkeys(self.caches)
+        rest = {"version": self.version, "caches": caches, **changes}
+        return State(self.points, self.U, self.targets)._replace(**rest)
+
+
+def holds_images(points, U):
+    """Whether transformed rows are held, and searched in place of the points."""
+    return U is not None and len(U) <= points.widest
+
+
+def space_of(state):
+    """The rows that neighbours are searched among, with their metric; dense points."""
+    n, points, norms = state.points.n, state.points, state.norms[: state.points.n]
+    if state.images is not None:
+        k = state.images.shape[1]
+        zero = np.zeros(k), norms, norms, np.zeros((0, k))
+        return search.Space(state.images[:n], *zero)
+    U = np.zeros((0, points.d)) if state.U is None else state.U
+    return search.Space(points.array, points.origin, norms, state.sizes[:n], U)
+
+
+def derive(state, K, jobs=1, for_search=True):
+    """A state with squared lengths, and all that neighbour queries use. O(nkd)."""
+    points, U = state.points, state.U
+    if state.norms is None:
+        n, k = points.n, points.d if U is None else len(U)
+        sizes, norms = np.empty(n), np.empty(n)
+        images = np.empty((n, k)) if holds_images(points, U) else None
+
+        def fill(here):
+            sizes[here], norms[here], rows = measure(points.array[here], points, U)
+            if images is not None:
+                images[here] = rows
+
+        run(fill, slices(n, points.step), jobs)
+        arrays = {"sizes": sizes, "norms": norms, "errors": 4 * _EPS * norms}
+        square = points.d if U is None else float(np.vdot(U, U))
+        state = state._replace(**arrays, images=images, square=square)
+    dense = state.images is not None or not points.is_sparse
+    if for_search and dense and state.plan is None:
+        coded, plan = search.prepare(space_of(state), state.coded, K, jobs)
+        state = state._replace(coded=coded, plan=plan, moved=0.0)
+    return state
+
+
+def measure(rows, points, U):
+    """Squared lengths of rows about the origin, under U, and transformed rows.
+
+    The latter are None for CSR rows under the Euclidean metric. Rows whose squared
+    distances would overflow are refused.
+    """
+    dtype = points.array.dtype
+    with np.errstate(over="ignore", invalid="ignore"):
+        if sparse.issparse(rows):
+            squares = rows.multiply(rows.astype(np.float64))
+            sizes = np.asarray(squares.sum(axis=1)).ravel()
+            images = None if U is None else search.transform(rows, U)
+        else:
+            centred = rows - points.origin
+            sizes = row_squares(centred)
+            images = centred if U is None else centred @ U.T
+        norms = sizes if images is None else row_squares(images)
+        fits = max(norms.max(), sizes.max()) < largest_square(dtype)
+    if not fits:
+        raise ValueError(f"X is too large under the metric for {dtype}.")
+    return sizes, norms, images
+
+
+def largest_square(dtype):
+    """Squared lengths up to which distances fit a type, and their squares float64."""
+    return min(float(np.finfo(dtype).max), 1e150) ** 2 / 16
+
+
+def check_metric(U, dtype, square=np.inf):
+    """Refuse a U for which squared lengths may overflow; `square` is ‖U‖² if known."""
+    most = min(np.sqrt(float(np.finfo(dtype).max)), 1e100)
+    if not square < most**2 and not np.abs(U).max() < most:
+        raise ValueError(f"The metric is too large for {dtype}.")
+
+
+def low_rank_sum(U, W, V, points, jobs=1):
+    """``U + W Vᵀ``, ``Uᵀ W`` and the squared norm of the sum, in one pass over U."""
+    if points.loops is None and available():
+        points.loops = kernels(points.array.dtype, "dots")
+    if points.loops is None:
+        total = U + W @ V.T
+        return total, U.T @ W, float(np.vdot(total, total))
+    total, W, V = np.empty_like(U), np.ascontiguousarray(W), np.ascontiguousarray(V.T)
+    U = U.view()
+    # The loop is compiled for a U that cannot be written to, as one that is mapped.
+    U.flags.writeable = False
+
+    def add(here):
+        pulled = np.zeros_like(V)
+        rest = W[here], V, total[here], pulled
+        return points.loops.add_product(U[here], *rest), pulled
+
+    parts = run(add, slices(len(U), -(-len(U) // jobs)), jobs)
+    squares, pulled = zip(*parts, strict=True)
+    return total, sum(pulled).T, sum(squares)
+
+
+def follow(state, W, V, pulled, before, K, jobs=1):
+    """A state after ``W Vᵀ`` was added to its U. One pass over the points.
+
+    `pulled` is ``UᵀW`` and `before` ‖U‖², both of U before the change. Squared lengths
+    follow in float64. Each gets a rounding error of some eps, and so does U. If these
+    add up, as when a column is scaled up and down again, squared lengths are computed
+    from the points.
+    """
+    points, n, p = state.points, state.points.n, V.shape[1]
+    if holds_images(points, state.U) != (state.images is not None):
+        return derive(state.without_derived(), K, jobs)
+    both = points.dot(np.hstack([V, pulled]), jobs)
+    T, along, gram, norms = both[:, :p], both[:, p:], W.T @ W, state.norms[:n]
+    after = norms + np.einsum("ij,ij->i", T, 2 * along + T @ gram)
+    spread = state.square / points.d
+    parts = norms + np.abs(after) + T**2 @ np.diag(gram) + spread * state.sizes[:n]
+    errors = state.errors[:n] + 2 * _EPS * parts
+    images = None if state.images is None else state.images[:n] + T @ W.T
+    off = np.flatnonzero(~(errors <= _DRIFT * after))
+    for here in slices(len(off), points.step):
+        some = off[here]
+        _, after[some], rows = measure(points.array[some], points, state.U)
+        errors[some] = 4 * _EPS * after[some]
+        if images is not None:
+            images[some] = rows
+    if not after.max() < largest_square(points.array.dtype):
+        raise ValueError(f"The change makes distances overflow {points.array.dtype}.")
+    moved = np.sqrt(max(0.0, float(np.sum(gram * (V.T @ V)))) / (before or 1.0))
+    moved += state.moved
+    state = state._replace(norms=after, errors=errors, moved=moved)
+    if state.images is not None:
+        state = state._replace(images=images, coded=None, plan=None)
+    elif moved >= _MOVED:
+        state = state._replace(plan=None)
+    if off.size:
+        # What has grown and shrunk again has left its rounding in rows of sketches.
+        return state._replace(caches=dict.fromkeys(state.caches), log=())
+    if any(cache is not None for cache in state.caches.values()):
+        state = state._replace(log=(*state.log, (state.version + 1, W, T)))
+        if sum(entry[1].shape[1] for entry in state.log) > _MOST_BEHIND:
+            state = with_current_rows(state, state.version + 1)
+    return state
+
+
+def current_rows(state, map, version):
+    """The points under a map as of a version: caught up by one product, or computed."""
+    points, U, cache = state.points, state.U, state.caches[map]
+    if cache is None:
+        full = map.map if U is None else map.map @ U
+        rows = points.dot(full.T).astype(points.array.dtype, order="C")
+    else:
+        behind = [entry for entry in state.log if entry[0] > cache.version]
+        if not behind:
+            return cache._replace(version=version)
+        W, T = (np.hstack([entry[at] for entry in behind]) for at in (1, 2))
+        held = cache.rows[: points.n]
+        rows = held + (T @ (map.map @ W).T).astype(held.dtype)
+    return CachedRows(rows, row_squares(rows).astype(rows.dtype), version)
+
+
+def with_current_rows(state, version=None):
+    """A state whose cached rows are as of now, with nothing in its log."""
+    version = state.version if version is None else version
+    caches = {
+        map: None if cache is None else current_rows(state, map, version)
+        for map, cache in state.caches.items()
+    }
+    return state._replace(caches=caches, log=())
+
+
+def with_rows(state, X, here, grow):
+    """A state with the rows of X derived at positions, behind the last if `grow`.
+
+    Cached rows must be as of now. O(k(d + columns of sketches)) a row.
+    """
+    points = state.points
+    sizes, norms, images = measure(X, points, state.U)
+    transformed = X if images is None else images
+    new = {"sizes": sizes, "norms": norms, "errors": 4 * _EPS * norms}
+    if state.images is not None:
+        new["images"] = images
+
+    def written(held, values):
+        held = grown(held, here.start, points.n) if grow else owned(held)
+        held[here] = values
+        return held
+
+    new = {name: written(getattr(state, name), rows) for name, rows in new.items()}
+    caches = {}
+    for map, cache in state.caches.items():
+        if cache is not None:
+            rows = (transformed @ map.map.T).astype(cache.rows.dtype)
+            held = written(cache.rows, rows), written(cache.norms, row_squares(rows))
+            cache = cache._replace(rows=held[0], norms=held[1])
+        caches[map] = cache
+    coded, plan = state.coded, state.plan
+    if coded is not None:
+        own = state.images is not None
+        rows, origin = (
+            (images, np.zeros(images.shape[1])) if own else (X, points.origin)
+        )
+        if not coded.fits(np.sqrt(norms if own else sizes)):
+            coded = plan = None
+        elif grow:
+            coded = coded.append(rows, origin)
+        else:
+            coded = coded.owned()
+            coded.write(here, rows, origin)
+    return state._replace(**new, caches=caches, coded=coded, plan=plan)
+
+
+def without_rows(state, mask):
+    """A state of the points where `mask` is True. O(n) a column."""
+    arrays = {
+        name: kept_rows(getattr(state, name), mask)
+        for name in ("targets", "sizes", "norms", "errors", "images")
+        if getattr(state, name) is not None
+    }
+    caches = {
+        map: cache
+        and CachedRows(
+            kept_rows(cache.rows, mask), kept_rows(cache.norms, mask), cache.version
+        )
+        for map, cache in state.caches.items()
+    }
+    coded = None if state.coded is None else state.coded.kept(mask)
+    arrays = {"points": state.points.kept(mask), "coded": coded, **arrays}
+    return state._replace(**arrays, caches=caches)
+
+
+def unshared(state):
+    """A state with its own copy of every array in which rows are written in place."""
+    points = state.points
+    if not points.is_sparse:
+        rest = points.n, points.changed
+        points = points.with_buffer(points.buffer.copy(), *rest)
+    caches = {map: deepcopy(cache) for map, cache in state.caches.items()}
+    state = deepcopy(state._replace(points=None, caches={}))
+    return state._replace(points=points, caches=caches)
+
+
+def centred(state):
+    """A state about the present mean, once half as many points have come as there are.
+
+    Everything is derived again then, which costs no more than the changes did.
+    """
+    points = state.points
+    if 2 * points.changed <= points.n:
+        return state
+    points = points.truncated(points.n)
+    points.centre()
+    return state.without_derived(points=points)
+
+
+def saved(state):
+    """A state as plain values; rows of sketches must be as of now."""
+    n, values = state.points.n, {"points": state.points.saved(), "U": state.U}
+    for name in ("targets", "sizes", "norms", "errors", "images"):
+        array = getattr(state, name)
+        values[name] = None if array is None else array[:n]
+    values["caches"] = [
+        {"map": map.map, "rows": cache and cache.rows[:n]}
+        for map, cache in state.caches.items()
+    ]
+    values["coded"] = None if state.coded is None else state.coded.saved()
+    values["plan"] = None if state.plan is None else state.plan._asdict()
+    numbers = {name: getattr(state, name) for name in ("version", "moved", "square")}
+    return {**values, **numbers}
+
+
+def restored(values):
+    """The state that was saved, or a ValueError that says what is wrong with it."""
+    kind = SparsePoints if "csr" in values["points"] else DensePoints
+    points = kind.restored(values["points"])
+    n, d, dtype, doubles = points.n, points.d, points.array.dtype, FLOATS[1:]
+    U = None if values["U"] is None else array_from(values, "U", doubles, (None, d))
+    k = d if U is None else len(U)
+    shapes = {"sizes": (n,), "norms": (n,), "errors": (n,), "images": (n, k)}
+    arrays = {
+        name: array_from(values, name, doubles, shape)
+        for name, shape in shapes.items()
+        if values[name] is not None
+    }
+    if values["targets"] is not None:
+        kinds = (np.dtype(np.float64), np.dtype(np.intp))
+        shape = (n, *values["targets"].shape[1:])
+        arrays["targets"] = array_from(values, "targets", kinds, shape)
+    version, caches = integer_from(values, "version"), {}
+    for cache in values["caches"]:
+        map = Map(array_from(cache, "map", doubles, (None, k)))
+        caches[map] = None
+        if cache["rows"] is not None:
+            rows = array_from(cache, "rows", (dtype,), (n, len(map.map)))
+            norms = row_squares(rows).astype(dtype)
+            caches[map] = CachedRows(rows, norms, version)
+    if values["coded"] is not None:
+        width = k if "images" in arrays else d
+        arrays["coded"] = CodedPoints.restored(values["coded"], n, width)
+    plan = None if values["plan"] is None else search.Plan(**values["plan"])
+    require(plan is None or "norms" in arrays, "there are no norms")
+    rest = {"version": version, "caches": caches, "plan": plan}
+    rest.update({name: float(values[name]) for name in ("moved", "square")})
+    return State(points, U, **arrays, **rest)

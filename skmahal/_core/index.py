@@ -1,0 +1,551 @@
+"""An index of points under a metric that changes: exact queries, and updates.
+
+Readers share the index, and answer for one version of it. A change makes a new
+:class:`~.cached.State` beside them and puts it in place of the old one in one step.
+"""
+
+from functools import partial
+
+import numpy as np
+from scipy import sparse
+
+from . import cached
+from .cached import Map, State
+from .lock import ReadWriteLock
+from .metric import change_between
+from .points import DensePoints, SparsePoints, grown, owned, row_squares
+from .search import DenseSearch, SparseSearch, transform
+from .threads import run, slices
+from .tree import BUCKET, DistanceTree, draw
+
+# Bytes of bounds, or of distances, that a thread holds at a time.
+WORKING_BYTES = 1 << 24
+
+# Squared distances between transformed rows that are a smaller share of the squared
+# length may be rounding errors. They are computed from the points.
+_NEAR = 1e-12
+
+
+class Index:
+    """Exact distances, neighbours, sums and samples, while metric and points change.
+
+    U (k × d) is the factor of the metric ``A = UᵀU``, None for the Euclidean one, X are
+    dense or CSR points of type float32 or float64, of which a copy is made, and
+    `targets` have one row per point. Only the time of queries depends on `n_neighbors`,
+    the number of neighbours that they mostly ask for.
+
+    Arguments of methods have been validated. Queries are dense rows, C-contiguous and
+    of the type of the points, or CSR rows.
+    """
+
+    def __init__(self, U, X, *, targets=None, n_neighbors=10):
+        points = SparsePoints(X) if sparse.issparse(X) else DensePoints(X)
+        if U is not None:
+            U = np.array(U, dtype=np.float64, order="C")
+            cached.check_metric(U, points.array.dtype)
+        self._begin(State(points, U, targets), n_neighbors)
+
+    def _begin(self, state, n_neighbors):
+        self.lock, self.n_neighbors = ReadWriteLock(), n_neighbors
+        self.working_bytes = WORKING_BYTES
+        self._search = self._tree = None
+        self._shared = False  # whether arrays were handed out, to be saved
+        self._set(state)
+
+    def _set(self, state):
+        """Take a state, and with it the numbers that describe it."""
+        points, U = state.points, state.U
+        vars(self).update(
+            _state=state,
+            points=points,
+            n=points.n,
+            d=points.d,
+            k=points.d if U is None else len(U),
+            dtype=points.array.dtype,
+            version=state.version,
+        )
+
+    @property
+    def X(self):
+        """The points as they were given, dense or CSR; do not write to it."""
+        return self._state.points.array
+
+    @property
+    def U(self):
+        """The metric's U as of now, in float64; a copy."""
+        U = self._state.U
+        return np.eye(self.d) if U is None else U.copy()
+
+    @property
+    def targets(self):
+        """Targets, one row per point, or None."""
+        targets = self._state.targets
+        return None if targets is None else targets[: self.n]
+
+    @property
+    def norms(self):
+        """``‖U (x - origin)‖²`` of all points; inside `reading`."""
+        with self.lock.deriving:
+            self._set(cached.derive(self._state, self.n_neighbors, for_search=False))
+        return self._state.norms[: self.n]
+
+    @property
+    def plan(self):
+        """How queries are answered, a :class:`~.search.Plan`; None for CSR points."""
+        return self._state.plan
+
+    def add_low_rank(self, W, V, *, result=None, jobs=1):
+        """``U += W Vᵀ``. One pass over the points, O(p (nd + kd)).
+
+        `result` is U after the change, if the caller knows it more precisely.
+        """
+        with self.lock.changing():
+            state = self._finished()
+            U, before = np.eye(self.d) if state.U is None else state.U, state.square
+            with np.errstate(over="ignore", invalid="ignore"):
+                total, pulled, square = cached.low_rank_sum(U, W, V, state.points, jobs)
+                if result is not None:
+                    total = np.array(result, dtype=np.float64)
+                cached.check_metric(total, self.dtype, square)
+                state = state._replace(U=total, square=float(square))
+                if state.norms is not None:
+                    rest = pulled, before, self.n_neighbors, jobs
+                    state = cached.follow(state, W, V, *rest)
+            self._commit(state, keep_tree=state.images is None)
+
+    def set_metric(self, U, jobs=1):
+        """A new U of any number of rows: a low-rank difference, or O(nkd)."""
+        with self.lock.changing():
+            state, U = self._finished(), np.array(U, dtype=np.float64, order="C")
+            cached.check_metric(U, self.dtype)
+            change = None
+            if len(U) == self.k and state.norms is not None:
+                # A learner in float32 rounds every entry of U to that.
+                eps = float(np.finfo(self.dtype).eps) / 4
+                change = change_between(self.U, U, max(1, self.k // 4), eps)
+            if change is None:
+                same = len(U) == self.k
+                new = state.without_derived(U=U, **({} if same else {"caches": {}}))
+                if state.images is None and not cached.holds_images(state.points, U):
+                    new = new._replace(coded=state.coded)
+                if state.norms is not None:
+                    new = cached.derive(new, self.n_neighbors, jobs)
+                self._commit(new)
+            elif change.rank:
+                self.add_low_rank(*change, result=U, jobs=jobs)
+
+    def append(self, X, targets=None):
+        """Add points at the end. O(k(d + columns of sketches)) each, amortised."""
+        with self.lock.changing():
+            state, n = self._finished(), self.n
+            state = cached.with_current_rows(state)
+            points = state.points.appended(X)
+            if targets is not None:
+                held = grown(state.targets, n, points.n)
+                held[n : points.n] = targets
+                state = state._replace(targets=held)
+            state = state._replace(points=points)
+            if state.norms is not None:
+                state = cached.with_rows(state, X, slice(n, points.n), grow=True)
+            buckets = np.arange(n // BUCKET, -(-points.n // BUCKET))
+            self._commit(cached.centred(state), buckets)
+
+    def assign(self, indices, X, targets=None):
+        """Replace points in place. O(k(d + columns of sketches) + d log n) each.
+
+        If that is interrupted, the next call finishes it.
+        """
+        with self.lock.changing():
+            state = self._finished()
+            # Rows that are too large are refused before anything is written.
+            cached.measure(X, state.points, state.U)
+            self.lock.write(self._assign, state.version, indices, X, targets)
+
+    def _assign(self, *replacement):
+        self.lock.unfinished = partial(self._replace, *replacement)
+        self.lock.unfinished()
+
+    def _replace(self, version, indices, X, targets):
+        """Make a replacement of points; to do so twice is harmless."""
+        if self.version == version:
+            state = cached.with_current_rows(self._state)
+            if self._shared:
+                state = cached.unshared(state)
+            self._set(state)
+            self._shared = False
+            points = state.points.replaced(indices, X)
+            if targets is not None:
+                state = state._replace(targets=owned(state.targets))
+                state.targets[indices] = targets
+            state = state._replace(points=points)
+            if state.norms is not None:
+                state = cached.with_rows(state, X, indices, grow=False)
+            self._install(cached.centred(state), np.unique(indices // BUCKET))
+        self.lock.unfinished = None
+
+    def remove(self, indices):
+        """Remove points; later ones move up, as in `numpy.delete`. O(n) a column."""
+        with self.lock.changing():
+            state = cached.with_current_rows(self._finished())
+            mask = np.ones(self.n, dtype=bool)
+            mask[indices] = False
+            self._commit(cached.without_rows(state, mask))
+
+    def truncate(self, n):
+        """Keep the first n points, to undo an :meth:`append`. O(1) for dense points."""
+        with self.lock.changing():
+            state = cached.with_current_rows(self._finished())
+            if self._shared:
+                state, self._shared = cached.unshared(state), False
+            if state.coded is not None:
+                state = state._replace(coded=state.coded._replace(n=n))
+            self._commit(state._replace(points=state.points.truncated(n)))
+
+    def _finished(self):
+        """The state, after a replacement of points that was interrupted."""
+        if self.lock.unfinished is not None:
+            self.lock.write(bool)
+        return self._state
+
+    def _commit(self, state, buckets=None, keep_tree=False):
+        """Put a changed state in place of the present one."""
+        self.lock.write(self._install, state, buckets, keep_tree)
+
+    def _install(self, state, buckets=None, keep_tree=False):
+        """Take a changed state while no thread reads; keep, update or drop the tree."""
+        tree, self._tree = self._tree, None
+        self._set(state._replace(version=self.version + 1))
+        if tree is None or keep_tree:
+            self._tree = tree
+            return
+        fits = self.n <= tree.capacity * BUCKET
+        if buckets is not None and state.norms is not None and fits:
+            # A tree that was behind the metric stays so in its other buckets.
+            current, space = tree.version == self.version - 1, cached.space_of(state)
+            version = self.version if current else None
+            tree.update(space.rows, space.norms, buckets, version)
+            self._tree = tree
+
+    def prepare(self, jobs=1):
+        """Derive what neighbour queries use, which they would do themselves. O(nkd)."""
+        with self.lock.reading():
+            self._searcher(jobs)
+
+    def _searcher(self, jobs=1):
+        """The search over the present state; inside `reading`."""
+        if self._search is None or self._search[0] != self.version:
+            with self.lock.deriving:
+                state = cached.derive(self._state, self.n_neighbors, jobs)
+                self._set(state)
+                if state.points.is_sparse and state.images is None:
+                    norms = state.norms[: self.n]
+                    search = SparseSearch(state.points.array, norms, state.U)
+                else:
+                    space = cached.space_of(state)
+                    search = DenseSearch(space, state.coded, state.plan)
+                self._search = self.version, search
+        return self._search[1]
+
+    def _queries(self, search, Q, jobs=1):
+        """Queries as a search takes them, which must not be too large for distances."""
+        if isinstance(search, SparseSearch):
+            return Q
+        if jobs > 1 and Q.shape[0] > jobs:
+            step = slices(Q.shape[0], -(-Q.shape[0] // jobs))
+            parts = run(lambda here: self._queries(search, Q[here]), step, jobs)
+            return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+        with np.errstate(over="ignore", invalid="ignore"):
+            if self._state.images is not None:
+                Q = transform(Q, self._state.U, self._state.points.origin)
+            queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
+            fits = queries[2].max() < cached.largest_square(self.dtype)
+        if not fits:
+            raise ValueError(
+                f"X has queries that are too large for distances in {self.dtype}."
+            )
+        return queries
+
+    def _batches(self, search, Q, K=1):
+        """Slices of queries whose work fits the working memory."""
+        if Q.shape[0] == 1:
+            return [slice(0, 1)]
+        each = 12 * search.d + 32 * K
+        return slices(Q.shape[0], max(1, self.working_bytes // each))
+
+    def kneighbors(self, Q, K, jobs=1):
+        """The K nearest points of each query: distances and positions, (queries, K).
+
+        Exact, in ascending order, ties to the lower position. A query costs O(kd), the
+        bounds of all points, and O(d) for each point that these leave.
+        """
+        with self.lock.reading():
+            search, count = self._searcher(jobs), Q.shape[0]
+            distances = np.empty((count, K), dtype=self.dtype)
+            indices = np.empty((count, K), dtype=np.intp)
+            for here in self._batches(search, Q, K):
+                queries = self._queries(search, Q[here], jobs)
+                near = search.kneighbors(queries, K, jobs, self.working_bytes)
+                distances[here], indices[here] = self._distances_of(Q[here], *near)
+            return distances, indices
+
+    def evaluate(self, Q, candidates, K):
+        """The K nearest among `candidates`, a list of positions for each query.
+
+        Distances and positions as in :meth:`kneighbors`. O(d) a candidate.
+        """
+        with self.lock.reading():
+            search = self._searcher()
+            squares = np.empty((len(candidates), K))
+            indices = np.empty((len(candidates), K), dtype=np.intp)
+            for here in self._batches(search, Q):
+                queries = self._queries(search, Q[here])
+                for at, points in enumerate(candidates[here]):
+                    exact = search.squares_to(queries, at, points)
+                    order = np.lexsort((points, exact))[:K]
+                    indices[here.start + at] = points[order]
+                    squares[here.start + at] = exact[order]
+            return self._distances_of(Q, squares, indices)
+
+    def _distances_of(self, Q, squares, indices):
+        """Distances of points that were found, in order.
+
+        Squares between transformed rows that rounding may have changed are computed
+        from the points; the others are exact already.
+        """
+        distances = np.sqrt(squares).astype(self.dtype)
+        if self._state.images is None:
+            return distances, indices
+        near = squares <= _NEAR * self._state.norms[indices]
+        if near.any():
+            queries, places = np.nonzero(near)
+            exact = self._from_points(Q, queries, indices[queries, places])
+            distances[queries, places] = exact
+            order = np.lexsort((indices, distances))
+            distances = np.take_along_axis(distances, order, axis=1)
+            indices = np.take_along_axis(indices, order, axis=1)
+        return distances, indices
+
+    def _from_points(self, Q, queries, indices):
+        """``‖U (q - x)‖`` of pairs of a query and a point, from their differences."""
+        points, U = self._state.points, self._state.U
+        distances = np.empty(len(queries))
+        for here in slices(len(queries), points.step):
+            gaps = Q[queries[here]].astype(np.float64) - points.array[indices[here]]
+            if sparse.issparse(gaps):
+                gaps = sparse.csr_matrix(gaps)
+                rows = gaps.toarray() if U is None else transform(gaps, U)
+            else:
+                rows = np.asarray(gaps) if U is None else np.asarray(gaps) @ U.T
+            distances[here] = np.sqrt(row_squares(rows))
+        return distances
+
+    def radius_neighbors(self, Q, radius, jobs=1):
+        """All points within `radius`: lists of distances and of positions, by position.
+
+        O(kd) a query, the bounds of all points, and O(d) for a point that these leave.
+        """
+        with self.lock.reading():
+            search, distances, indices = self._searcher(jobs), [], []
+            with np.errstate(over="ignore"):
+                square = np.square(float(radius)) * (1 + 1e-6) + 1e-300
+                radius = self.dtype.type(radius)
+            if self._state.images is not None:
+                # So far apart may rounding put transformed rows of equal points.
+                square += _NEAR * self._state.norms[: self.n].max()
+
+            def find(here):
+                queries = self._queries(search, Q[here])
+                return search.within(queries, square, self.working_bytes)
+
+            step = min(self.working_bytes // (12 * self.d), -(-Q.shape[0] // jobs))
+            parts = run(find, slices(Q.shape[0], max(1, step)), jobs)
+            found = [pair for part in parts for pair in part]
+            for at, (near, squares) in enumerate(found):
+                lengths = np.sqrt(squares).astype(self.dtype)
+                if self._state.images is not None:
+                    limit = _NEAR * self._state.norms[: self.n].max()
+                    close = np.flatnonzero(squares <= limit)
+                    query = np.full(len(close), at)
+                    lengths[close] = self._from_points(Q, query, near[close])
+                distances.append(lengths[lengths <= radius])
+                indices.append(near[lengths <= radius])
+            return distances, indices
+
+    def distances(self, Q, jobs=1):
+        """Exact distances from each query to all points, (queries, n). O(kd + nd)."""
+        with self.lock.reading():
+            search = self._searcher(jobs)
+            D = np.empty((Q.shape[0], self.n), dtype=self.dtype)
+            step = max(1, self.working_bytes // (8 * self.n))
+
+            def fill(here):
+                squares, units = search.squares(self._queries(search, Q[here]))
+                roots = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
+                D[here] = np.sqrt(units)[:, np.newaxis] * roots
+                if self._state.images is not None:
+                    limit = np.sqrt(_NEAR * self._state.norms[: self.n])
+                    rows, places = np.nonzero(D[here] <= limit)
+                    if rows.size:
+                        part = self._from_points(Q[here], rows, places)
+                        D[here.start + rows, places] = part
+
+            run(fill, slices(Q.shape[0], step), jobs)
+            return D
+
+    def pair_distances(self, i, j):
+        """Exact distances between the points i and j, arrays of positions. O(kd)."""
+        with self.lock.reading():
+            distances = np.empty(len(i), dtype=self.dtype)
+            for here in slices(len(i), self._state.points.step):
+                rows = self._state.points.array[i[here]]
+                pairs = np.arange(rows.shape[0])
+                distances[here] = self._from_points(rows, pairs, j[here])
+            return distances
+
+    def sums(self, Q, start, stop, power):
+        """Sums of ``distance ** power`` over the points start … stop - 1.
+
+        O(kd + d log n) a query for squares of dense points; otherwise O(kd), and O(d)
+        for each point.
+        """
+        with self.lock.reading():
+            search = self._searcher()
+            queries = self._queries(search, Q)
+            if power == 2 and not isinstance(search, SparseSearch):
+                return self._current_tree().squared_sums(queries, start, stop, search)
+            totals, points = np.empty(Q.shape[0]), np.arange(start, stop)
+            for at in range(len(totals)):
+                squares = np.maximum(search.squares_to(queries, at, points), 0)
+                totals[at] = np.sum(squares ** (power / 2))
+            return totals
+
+    def sample(self, Q, size, power, rng):
+        """Positions drawn with probability ∝ ``distance ** power``, (queries, size).
+
+        O(kd) a query and O(d log n) expected a draw for dense points; one product with
+        X for sparse ones. Uniform where every distance is zero.
+        """
+        with self.lock.reading():
+            search = self._searcher()
+            queries = self._queries(search, Q)
+            if not isinstance(search, SparseSearch):
+                tree = self._current_tree()
+                return tree.sample(queries, size, power, rng, search)
+            draws, everywhere = np.empty((Q.shape[0], size), np.intp), np.arange(self.n)
+            for at in range(len(draws)):
+                squares = search.squares_to(Q, at, everywhere)
+                draws[at] = draw(squares ** (power / 2), size, rng)
+            return draws
+
+    def _current_tree(self):
+        """The tree of sums, built in O(nd) or brought up to the metric in O(n)."""
+        with self.lock.deriving:
+            space, tree = cached.space_of(self._state), self._tree
+            if tree is None:
+                rest = space.origin, space.norms, self.version
+                tree = DistanceTree(space.rows, *rest)
+            elif tree.version != self.version:
+                self._tree = None
+                tree.follow(space.norms, self.version)
+            self._tree = tree
+            return tree
+
+    def transform(self, Q):
+        """``U (q - origin)`` in float64, what maps of sketches are applied to."""
+        state = self._state
+        if state.U is not None:
+            return transform(Q, state.U, state.points.origin)
+        rows = Q.toarray() if sparse.issparse(Q) else Q
+        return rows - state.points.origin
+
+    def sample_rows(self, size, rng):
+        """Transformed rows of random points, (size, k), in float64."""
+        size = min(size, self.n)
+        return self.transform(self.X[rng.permutation(self.n)[:size]])
+
+    @property
+    def caches(self):
+        """The maps that are registered, in order."""
+        return list(self._state.caches)
+
+    def cache(self, maps):
+        """Register maps (rows × k) of the transformed space, in place of all others.
+
+        Returns their handles. The points under them are derived when first used. It may
+        be called inside `reading`. A change that another thread is preparing then drops
+        the maps: look for the handles in :attr:`caches`.
+        """
+        with self.lock.reading():
+            with self.lock.deriving:
+                maps = [Map(map) for map in maps]
+                caches = dict.fromkeys(maps)
+                self._set(self._state._replace(caches=caches, log=()))
+            return maps
+
+    def cached_rows(self, map):
+        """The points under a registered map, (n, rows), as of now; inside `reading`.
+
+        O(nd rows) when they are first used, O(np rows) after metric changes of rank p.
+        """
+        return self._cached(map).rows[: self.n]
+
+    def cached_norms(self, map):
+        """Squared lengths of :meth:`cached_rows`."""
+        return self._cached(map).norms[: self.n]
+
+    def _cached(self, map):
+        cache = self._state.caches[map]
+        if cache is None or cache.version != self.version:
+            with self.lock.deriving:
+                rest = self.n_neighbors, 1, False
+                state = cached.derive(self._state, *rest)
+                cache = state.caches[map]
+                if cache is None or cache.version != self.version:
+                    cache = cached.current_rows(state, map, self.version)
+                    self._set(state._replace(caches={**state.caches, map: cache}))
+        return cache
+
+    def check(self):
+        """Assert invariants; return the largest relative error of norms. O(nkd)."""
+        with self.lock.reading():
+            search = self._searcher()
+            state, n, off = self._state, self.n, 0.0
+            for here in slices(n, state.points.step):
+                rows = state.points.array[here]
+                sizes, norms, images = cached.measure(rows, state.points, state.U)
+                error = np.abs(state.norms[here] - norms)
+                limit = state.errors[here] + 1e-13 * (norms + sizes) + 1e-300
+                assert (error <= limit).all(), "squared lengths under the metric"
+                assert np.allclose(state.sizes[here], sizes, 1e-12), "squared lengths"
+                if state.images is not None:
+                    gaps = row_squares(state.images[here] - images)
+                    assert (gaps <= 1e-20 * (norms + sizes)).all(), "transformed rows"
+                off = max(off, (error / np.maximum(norms, 1e-300)).max(initial=0))
+                for map in state.caches:
+                    fresh = (rows if images is None else images) @ map.map.T
+                    size = np.linalg.norm(map.map) * np.sqrt(state.norms[:n].max())
+                    gap = np.abs(self.cached_rows(map)[here] - fresh).max()
+                    assert gap <= 1e3 * np.finfo(self.dtype).eps * size, "sketches"
+            if isinstance(search, DenseSearch):
+                space = cached.space_of(self._state)
+                self._current_tree().check(space.rows, space.norms)
+                if self._state.coded is not None:
+                    self._state.coded.check(space.rows, space.origin)
+            assert self.targets is None or len(self.targets) == n, "targets"
+            return float(off)
+
+    def saved(self):
+        """The index as plain values and arrays, which later changes do not write to."""
+        with self.lock.reading():
+            self._shared = True
+            with self.lock.deriving:
+                self._set(cached.with_current_rows(self._state))
+                values = cached.saved(self._state)
+            return {**values, "n_neighbors": self.n_neighbors}
+
+    @classmethod
+    def restored(cls, values):
+        """The index that was saved, or a ValueError that says what is wrong with it."""
+        index = cls.__new__(cls)
+        index._begin(cached.restored(values), values["n_neighbors"])
+        return index

@@ -1,0 +1,499 @@
+"""Exact neighbours: from certain bounds to exact squared distances.
+
+A query is answered in one of four ways, all with exact distances in float64:
+
+- "lead": leading coordinates of all points, codes of those that these leave, rows of
+  those that codes leave;
+- "codes": codes of all points, then rows;
+- "rows": a matrix product of all rows with a batch of queries, then rows;
+- "scan": every row.
+
+:func:`choose` decides by a cost model. Sparse points have one way, a product with X.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy import sparse
+
+from . import codes as coding
+from .kernels import available, kernels, read_only
+from .points import row_squares
+from .threads import run, slices
+
+_EPS = float(np.finfo(np.float32).eps)
+
+# Squares below this share of what they are the difference of are computed from
+# differences of coordinates: rounding in float64 is then a small share of any square.
+NEAR = 1e-5
+
+# Cost in nanoseconds, as measured with numba and OpenBLAS on one core with AVX-512: of
+# a column of a point, in a product of matrices and for one query alone; of a bound; of
+# starting on a code and on a row, and of a coordinate of either.
+_PRODUCT, _COLUMN, _BOUND = 0.015, 0.13, 0.6
+_CODE, _CODE_COLUMN = 40, 0.06
+_ROW, _ROW_COLUMN = 100, 0.2
+
+# Rows that are read for one query at the end, beyond the neighbours.
+_LAST = 30
+
+_LEADS = (0, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+_QUERIES = 32
+_SMALL = 1 << 15
+_PILOT = 8
+_LONG = 64
+_FEW = 4
+_MOST_BATCH = 256
+_PAIRS = 4096
+_MOST_UNITS = 1e25
+
+# To hand work to another thread takes as long as to read so many bytes.
+_THREAD_BYTES = 1 << 22
+
+
+class Space(NamedTuple):
+    """Rows that neighbours are found among, and the metric over them.
+
+    `norms` are ``‖U(x - origin)‖²`` of the rows, and `sizes` ``‖x - origin‖²``. With no
+    rows in U, the metric is Euclidean.
+    """
+
+    rows: np.ndarray
+    origin: np.ndarray
+    norms: np.ndarray
+    sizes: np.ndarray
+    U: np.ndarray
+
+
+class Plan(NamedTuple):
+    """How batches and single queries are answered, r, and the costs that decided."""
+
+    many: str
+    one: str
+    r: int
+    costs: dict
+
+
+def cost(way, n, d, r, opened, many):
+    """Nanoseconds of a query if r coordinates leave a share `opened` of n points."""
+    last = _LAST * (_ROW + _ROW_COLUMN * d)
+    column = _PRODUCT if many else _COLUMN
+    code = _CODE + _CODE_COLUMN * d
+    if way == "lead":
+        return n * ((r + 2) * column + _BOUND + opened * code) + last
+    if way == "codes":
+        return n * (_BOUND + 5 + _CODE_COLUMN * d) + last
+    if way == "rows":
+        return n * (d * column + _BOUND) + last
+    return 0.7 * n * (_ROW + _ROW_COLUMN * d)
+
+
+def choose(n, d, shares):
+    """The cheapest ways for n points of d coordinates; see :class:`Plan`.
+
+    `shares` says for each possible r which share of the points leading coordinates
+    leave. r serves batches and single queries, and has the least product of both costs.
+
+    >>> choose(50_000, 512, {0: 1.0, 32: 0.003})[:3]
+    ('lead', 'lead', 32)
+    >>> choose(20_000, 512, {0: 1.0, 32: 1.0})[:3]
+    ('rows', 'codes', 0)
+    """
+    many = {"rows": cost("rows", n, d, 0, 0.0, many=True)}
+    one = {"scan": cost("scan", n, d, 0, 0.0, many=False)}
+    if not shares:
+        return Plan("rows", "scan", 0, {"many": many, "one": one})
+    each = {
+        r: [cost("lead", n, d, r, share, many) for many in (True, False)]
+        for r, share in shares.items()
+    }
+    r = min(each, key=lambda r: each[r][0] * each[r][1])
+    many["lead"], one["lead"] = each[r]
+    one["codes"] = cost("codes", n, d, 0, 0.0, many=False)
+    ways = min(many, key=many.get), min(one, key=one.get)
+    return Plan(*ways, r if "lead" in ways else 0, {"many": many, "one": one})
+
+
+class DenseSearch:
+    """Neighbours among the rows of a :class:`Space`, by brute force without codes.
+
+    A change of rows or metric makes another one. `module` are the loops while these are
+    being compiled.
+    """
+
+    def __init__(self, space, coded=None, plan=None, module=None):
+        self.space, self.module = space, module
+        rows, origin, norms, sizes, U = space
+        self.n, self.d = rows.shape
+        self.plan = choose(self.n, self.d, {}) if plan is None else plan
+        if coded is None:
+            coded = coding.without_codes(sizes, self.d)
+        blocks = -(-self.n // coding.BLOCK)
+        self.P = read_only(coded.P[: coded.r])
+        self.lead = read_only(coded.lead[:blocks])
+        held = (coded.codes, coded.steps, coded.errors, coded.sizes)
+        self.codes = *(read_only(part[: self.n]) for part in held), coded.unit
+        self.unit, self.sizes = coded.unit, coded.sizes[: self.n]
+        self.norm_unit = coding.power_of_two(norms.max())
+        self.norms = np.zeros(blocks * coding.BLOCK, np.float32)
+        self.norms[: self.n] = (1 - 1e-9 - 8 * _EPS) / self.norm_unit * norms
+        arrays = map(read_only, (rows, origin, norms, self.sizes, U))
+        self.candidates = *arrays, self.unit, NEAR
+        # Products with rows that are not centred then lose few digits.
+        self.is_central = np.linalg.norm(origin) <= 4 * self.unit
+
+    def queries(self, points):
+        """Queries q, ``g = UᵀU(q - origin)``, ``‖U(q - origin)‖²`` and ‖g‖; O(kd)."""
+        origin, U = self.space.origin, self.space.U
+        points = np.ascontiguousarray(points, dtype=np.float64)
+        images = gradients = points - origin
+        if len(U):
+            images = images @ U.T
+            gradients = images @ U
+        squares = np.einsum("ij,ij->i", images, images)
+        # Relative to the largest entry, whose square may be too small for a number.
+        largest = np.abs(gradients).max(axis=1)
+        largest[largest == 0] = 1
+        shares = gradients / largest[:, np.newaxis]
+        lengths = largest * np.sqrt(np.einsum("ij,ij->i", shares, shares))
+        return points, gradients, squares, lengths
+
+    def kneighbors(self, queries, K, jobs=1, working_bytes=1 << 24, way=None):
+        """Squared distances and positions of the K nearest rows, in ascending order.
+
+        Ties go to the lower position. A thread holds `working_bytes` of bounds. `way`
+        overrides the plan.
+        """
+        count = len(queries[0])
+        if not available() or self.n < 4 * K:
+            return self._by_partition(queries, K, working_bytes)
+        indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
+        found = indices, squares, np.zeros(count, np.intp)
+        if count < _FEW:
+            parts, chosen = slices(count, 1), way or self.plan.one
+        else:
+            step = min(_MOST_BATCH, -(-count // jobs))
+            parts, chosen = slices(count, step), way or self.plan.many
+        if self._are_far(queries):
+            chosen = "scan"
+        if chosen == "lead" and way is None and count >= _LONG:
+            self._find(queries, found, slice(0, _PILOT), "lead", working_bytes)
+            chosen = self._way_after(found[2][:_PILOT])
+            later = [part for part in parts if part.stop > _PILOT]
+            parts = [slice(max(part.start, _PILOT), part.stop) for part in later]
+        if count < _FEW:
+            for part in parts:
+                self._find_one(queries, found, part, chosen, jobs)
+        else:
+            rest = chosen, working_bytes
+            run(lambda part: self._find(queries, found, part, *rest), parts, jobs)
+        return squares, indices
+
+    def _are_far(self, queries):
+        """Whether queries are so far away that bounds in float32 mean nothing."""
+        most = max(queries[2].max(), self.unit * queries[3].max())
+        return not most < _MOST_UNITS * self.norm_unit
+
+    def _way_after(self, opened):
+        """The cheaper way for a batch, by the codes that its first queries read."""
+        share = opened.mean() / self.n
+        lead = cost("lead", self.n, self.d, len(self.P), share, many=True)
+        rows = cost("rows", self.n, self.d, 0, 0.0, many=True)
+        return "lead" if lead < rows else "rows"
+
+    def _arguments(self, queries, found, part, way):
+        """The loops for a way, and their arguments for some of the queries."""
+        loops = self.module or kernels(self.space.rows.dtype, way)
+        batch = loops.Queries(*[read_only(values[part]) for values in queries])
+        heaps = loops.Found(*[values[part] for values in found])
+        codes, candidates = loops.Codes(*self.codes), loops.Candidates(*self.candidates)
+        return loops, batch, codes, candidates, heaps
+
+    def _find(self, queries, found, part, way, working_bytes):
+        """Fill in the neighbours of some of the queries, all at once."""
+        loops, *rest = self._arguments(queries, found, part, way)
+        batch, codes, candidates, heaps = rest
+        if way == "scan":
+            loops.nearest_by_scan(batch, candidates, heaps)
+            return
+        lead, norms = self.lead, self.norms
+        if way == "lead":
+            factors = self._lead_factors(batch.gradients, batch.lengths)
+        else:
+            lead, codes = lead[:0], codes._replace(codes=codes.codes[:0])
+            norms, factors = self._row_factors(batch.gradients, batch.lengths)
+        bounds = lead, norms, self.norm_unit, factors, working_bytes
+        loops.nearest_by_products(*bounds, batch, codes, candidates, heaps)
+
+    def _find_one(self, queries, found, part, way, jobs):
+        """Fill in the neighbours of one query, whose bounds are made by all threads."""
+        if way not in ("lead", "codes"):
+            return self._find(queries, found, part, way, 1 << 24)
+        loops, *rest = self._arguments(queries, found, part, way)
+        batch, codes, candidates, heaps = rest
+        bounds, blocks = np.empty(len(self.norms), np.float32), len(self.lead)
+        if way == "lead":
+            scale, size = -2 * self.unit / self.norm_unit, self.lead.nbytes
+            make, given = loops.lead_bounds, (self.lead, self.norms, self.P, scale)
+            given = *given, batch
+        else:
+            make, given = loops.code_bounds, (self.norm_unit, batch, codes, candidates)
+            size, codes = codes.codes.nbytes, codes._replace(codes=codes.codes[:0])
+        jobs = min(jobs, 1 + size // _THREAD_BYTES)
+        parts = slices(blocks, -(-blocks // jobs))
+        run(lambda part: make(part.start, part.stop, *given, bounds), parts, jobs)
+        rest = batch, codes, candidates, heaps
+        loops.nearest_by_bounds(bounds, self.norm_unit, *rest)
+
+    def _lead_factors(self, gradients, lengths):
+        """What blocks of leading coordinates are multiplied by to be bounds.
+
+        The last column is a bound of rounding in float32, relative to ‖g‖ ‖x‖.
+        """
+        scales = np.where(lengths > 0, lengths, 1)[:, np.newaxis]
+        along = (gradients / scales) @ self.P.T
+        rest = np.sqrt(np.maximum(1 - row_squares(along), 0) + 1e-12)
+        slack = np.full(len(along), (len(self.P) + 16) * _EPS)
+        columns = lengths[:, np.newaxis] * np.column_stack([along, rest, slack])
+        return (-2 * self.unit / self.norm_unit * columns).astype(np.float32)
+
+    def _row_factors(self, gradients, lengths):
+        """Norms less rounding, and what centred rows are multiplied by."""
+        scale = 2 * self.unit / self.norm_unit
+        norms = self.norms.copy()
+        norms[: self.n] -= (self.d + 16) * _EPS * scale * lengths.max() * self.sizes
+        return norms, (-scale * gradients).astype(np.float32)
+
+    def squares(self, queries):
+        """Squared distances to all rows, (queries, n), and the unit of each query.
+
+        They are of the type of the rows. Those near zero are computed in float64 from
+        differences of coordinates.
+        """
+        rows, origin, norms, _, _ = self.space
+        _, gradients, squares, lengths = queries
+        dtype, centre = rows.dtype, origin.astype(rows.dtype)
+        units = np.maximum(self.norm_unit, 2.0 ** np.ceil(np.log2(squares + 1e-300)))
+        factors = (-2 * gradients / units[:, np.newaxis]).astype(dtype)
+        base = squares / units
+        if self.is_central:
+            D = factors @ rows.T
+            base = base + 2 * (gradients @ origin) / units
+        else:
+            D = np.empty((len(squares), self.n), dtype)
+            for here in slices(self.n, max(1, (1 << 22) // rows[:1].nbytes)):
+                np.matmul(factors, (rows[here] - centre).T, out=D[:, here])
+        D += base.astype(dtype)[:, np.newaxis]
+        held = (norms / self.norm_unit).astype(dtype)
+        ratios = (self.norm_unit / units).astype(dtype)
+        D += held if (ratios == 1).all() else ratios[:, np.newaxis] * held
+        # What rounding is relative to: all that a square is the difference of.
+        share = 1e-3 if dtype == np.float32 else NEAR
+        reach = self.unit * self.sizes.astype(np.float64) + np.linalg.norm(origin)
+        most = share * (squares + norms.max() + lengths * reach.max()) / units
+        for at in np.flatnonzero(D.min(axis=1) <= most):
+            limits = share * (squares[at] + norms + lengths[at] * reach) / units[at]
+            close = np.flatnonzero(D[at] <= limits)
+            D[at, close] = self.squares_to(queries, at, close) / units[at]
+        return D, units
+
+    def squares_to(self, queries, at, indices):
+        """Exact squared distances of one query to some rows, in float64."""
+        squares = np.empty(len(indices))
+        if available():
+            loops = self.module or kernels(self.space.rows.dtype, "some")
+            batch = loops.Queries(*map(read_only, queries))
+            candidates = loops.Candidates(*self.candidates)
+            loops.squares_to(at, batch, candidates, read_only(indices), squares)
+            return squares
+        rows, origin, norms, _, U = self.space
+        for here in slices(len(indices), max(1, (1 << 20) // self.d)):
+            some = indices[here]
+            if not len(U):
+                squares[here] = row_squares(rows[some] - queries[0][at])
+                continue
+            # By rows: equal points have equal products, whatever is beside them.
+            base, gaps = queries[2][at], rows[some] - origin
+            products = np.einsum("ij,j->i", gaps, queries[1][at])
+            found = norms[some] - 2 * products
+            sizes = self.unit * self.sizes[some].astype(np.float64)
+            size = base + norms[some] + queries[3][at] * sizes
+            near = np.flatnonzero(base + found <= NEAR * size)
+            squares[here] = base + found
+            gaps = (queries[0][at] - rows[some[near]]) @ U.T
+            squares[here][near] = row_squares(gaps)
+        return squares
+
+    def _by_partition(self, queries, K, working_bytes):
+        """Neighbours from all squared distances, for a large K or without numba."""
+        count = len(queries[0])
+        eps = float(np.finfo(self.space.rows.dtype).eps)
+        found = np.empty((count, K)), np.empty((count, K), np.intp)
+        sizes = float(self.sizes.max()) * self.unit + np.linalg.norm(self.space.origin)
+        for here in slices(count, max(1, working_bytes // (8 * self.n))):
+            part = tuple(values[here] for values in queries)
+            D, units = self.squares(part)
+            for at, values in enumerate(D):
+                size = part[2][at] + self.space.norms.max() + 2 * part[3][at] * sizes
+                rounding = 2 * (self.d + 16) * eps * size / units[at]
+                limit = np.partition(values, K - 1)[K - 1] + rounding
+                near = np.flatnonzero(values <= limit)
+                exact = self.squares_to(part, at, near)
+                order = np.lexsort((near, exact))[:K]
+                found[0][here.start + at] = exact[order]
+                found[1][here.start + at] = near[order]
+        return found
+
+    def within(self, queries, square, working_bytes):
+        """Positions and squared distances of the rows within a squared distance.
+
+        A list of pairs, one a query, in order of position.
+        """
+        found, everywhere = [], np.arange(self.n)
+        for here in slices(len(queries[0]), max(1, working_bytes // (8 * self.n))):
+            part = tuple(values[here] for values in queries)
+            far, bounds = self._are_far(part), None
+            if not far:
+                factors = self._lead_factors(part[1], part[3])
+                bounds = np.matmul(factors, self.lead).transpose(1, 0, 2)
+                bounds = bounds.reshape(len(factors), -1) + self.norms
+            for at, base in enumerate(part[2]):
+                near = everywhere
+                if not far:
+                    limit = (square - base) / self.norm_unit
+                    limit += 4 * _EPS * (abs(limit) + base / self.norm_unit)
+                    near = np.flatnonzero(bounds[at, : self.n] <= limit)
+                exact = self.squares_to(part, at, near)
+                found.append((near[exact <= square], exact[exact <= square]))
+        return found
+
+
+def prepare(space, coded, K, jobs=1):
+    """Codes, leading coordinates and a plan for a space. O(nd(1 + r)).
+
+    Codes that are there are kept. The same rows and metric give the same result.
+    """
+    n, d = space.rows.shape
+    if n * d <= _SMALL or not available():
+        return None, choose(n, d, {})
+    rng = np.random.default_rng(0)
+    positions = coding.sample_positions(n, d, rng)
+    rows = space.rows[positions] - space.origin
+    if coded is None:
+        P = coding.leading_directions(rows, min(coding.MOST_LEAD, d), rng)
+        coded = coding.encode(space.rows, space.origin, P, jobs)
+    plan = choose(n, d, lead_shares(space, positions, rows, coded.P, K))
+    if coded.r != plan.r or not coded.r:
+        coded = coded.with_lead(plan.r, space.rows, space.origin, jobs)
+    return coded, plan
+
+
+def lead_shares(space, positions, rows, P, K):
+    """For some r, the share of the points that r leading coordinates leave open.
+
+    Points of a sample are the queries, and the K-th of n neighbours is as far as the
+    K/n quantile of the sample.
+    """
+    norms, U = space.norms, space.U
+    queries = slice(None, None, -(-len(rows) // _QUERIES))
+    images = gradients = rows[queries]
+    if len(U):
+        images = images @ U.T
+        gradients = images @ U
+    base = row_squares(images)[:, np.newaxis] + norms[positions]
+    squares = base - 2 * gradients @ rows.T
+    rank = min(len(rows) - 1, max(1, round(K * len(rows) / len(norms))))
+    limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
+    z, along, shares = rows @ P.T, gradients @ P.T, {}
+    for r in [r for r in _LEADS if r < len(P)] + [len(P)]:
+        rest = row_squares(gradients) - row_squares(along[:, :r])
+        left = row_squares(rows) - row_squares(z[:, :r])
+        product = along[:, :r] @ z[:, :r].T
+        lengths = (np.sqrt(np.maximum(squares, 0)) for squares in (rest, left))
+        product += np.outer(*lengths)
+        shares[r] = float(np.mean(base - 2 * product <= limits))
+    return shares
+
+
+class SparseSearch:
+    """Neighbours among CSR rows: one product of X with all queries, then a partition.
+
+    ``d² = ‖Uq‖² - 2 g·x + ‖Ux‖²`` in float64, which takes as many operations as X has
+    stored values. `U` is None for the Euclidean metric.
+    """
+
+    def __init__(self, X, norms, U):
+        self.X, self.norms, self.U = X, norms, U
+        self.n, self.d = X.shape
+
+    def squares(self, Q):
+        """Squared distances of queries to all rows, (queries, n), in units of one."""
+        if self.U is None and sparse.issparse(Q):
+            Q = Q.astype(np.float64)
+            base = np.asarray(Q.multiply(Q).sum(axis=1)).ravel()
+            # Of the two, it is Q that is cheap to turn into CSR again.
+            products = (self.X @ Q.T.tocsr()).toarray().T
+        else:
+            images = Q if self.U is None else transform(Q, self.U)
+            images = np.asarray(images, dtype=np.float64)
+            base = row_squares(images)
+            gradients = images if self.U is None else images @ self.U
+            products = (self.X @ np.ascontiguousarray(gradients.T)).T
+        sizes = base[:, np.newaxis] + self.norms
+        D = sizes - 2 * products
+        pairs = np.nonzero(NEAR * sizes >= D)
+        if pairs[0].size:
+            D[pairs] = self._from_differences(sparse.csr_matrix(Q), *pairs)
+        return D, np.ones(len(D))
+
+    def _from_differences(self, Q, queries, points):
+        """``‖U (q - x)‖²`` of pairs of a CSR query and a row, without cancellation."""
+        squares = np.empty(len(queries))
+        for here in slices(len(queries), _PAIRS):
+            gaps = Q[queries[here]].astype(np.float64) - self.X[points[here]]
+            if self.U is not None:
+                squares[here] = row_squares(transform(gaps, self.U))
+            else:
+                squares[here] = np.asarray(gaps.multiply(gaps).sum(axis=1)).ravel()
+        return squares
+
+    def kneighbors(self, Q, K, jobs=1, working_bytes=1 << 24):
+        """Squared distances and positions of the K nearest rows, in ascending order."""
+        count = Q.shape[0]
+        squares, indices = np.empty((count, K)), np.empty((count, K), np.intp)
+        for here in slices(count, max(1, working_bytes // (24 * self.n))):
+            D, _ = self.squares(Q[here])
+            for at, values in enumerate(D):
+                limit = np.partition(values, K - 1)[K - 1]
+                near = np.flatnonzero(values <= limit)
+                order = np.lexsort((near, values[near]))[:K]
+                indices[here.start + at] = near[order]
+                squares[here.start + at] = values[near[order]]
+        return squares, indices
+
+    def within(self, Q, square, working_bytes):
+        """Positions and squared distances of the rows within a squared distance."""
+        found = []
+        for here in slices(Q.shape[0], max(1, working_bytes // (24 * self.n))):
+            for values in self.squares(Q[here])[0]:
+                near = np.flatnonzero(values <= square)
+                found.append((near, values[near]))
+        return found
+
+    def squares_to(self, Q, at, indices):
+        """Squared distances of one query to some rows, in float64."""
+        some = SparseSearch(self.X[indices], self.norms[indices], self.U)
+        return some.squares(Q[at : at + 1])[0][0]
+
+
+def transform(rows, U, origin=None):
+    """``U (x - origin)`` of dense or CSR rows, (rows, k), in float64.
+
+    Of U only those columns are read in which CSR rows have values.
+    """
+    if sparse.issparse(rows):
+        columns = np.unique(rows.indices)
+        images = rows[:, columns].astype(np.float64) @ U[:, columns].T
+        return images if origin is None else images - U @ origin
+    rows = np.asarray(rows, dtype=np.float64)
+    return (rows if origin is None else rows - origin) @ U.T

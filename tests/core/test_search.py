@@ -1,0 +1,206 @@
+"""Bounds, the ways of a query and the choice among them.
+
+Private names: all ways must find the same neighbours, and which way a query goes must
+not show in its answer.
+"""
+
+import numpy as np
+import pytest
+
+from skmahal._core import search
+from skmahal._core.codes import encode, leading_directions, power_of_two
+from skmahal._core.kernels import available
+from skmahal._core.points import row_squares
+from skmahal._core.search import DenseSearch, Space, choose, cost, lead_shares
+from tests.core.data import clusters, decaying
+from tests.oracle import Oracle, assert_nearest
+
+RNG = np.random.default_rng(0)
+WAYS = ("lead", "rows", "codes", "scan")
+compiled = pytest.mark.skipif(not available(), reason="needs numba")
+
+# Points made to break bounds: far from zero, of extreme sizes, nearly equal, of sizes
+# that differ, with many ties, and with numbers below the smallest normal ones.
+HOSTILE = {
+    "normal": RNG.normal(size=(700, 24)),
+    "offset": RNG.normal(size=(700, 24)) + 1e6,
+    "tiny": 1e-15 * RNG.normal(size=(700, 24)),
+    "huge": 1e15 * RNG.normal(size=(700, 24)),
+    "near duplicates": 1 + 1e-7 * RNG.normal(size=(700, 24)),
+    "clusters of near duplicates": np.repeat(RNG.normal(size=(70, 24)), 10, axis=0)
+    + 1e-6 * RNG.normal(size=(700, 24)),
+    "columns of all sizes": RNG.normal(size=(700, 24)) * 10.0 ** np.arange(-12, 12),
+    "rows of all sizes": RNG.normal(size=(700, 24))
+    * 10.0 ** RNG.uniform(-8, 8, (700, 1)),
+    "one far point": np.vstack([RNG.normal(size=(699, 24)), np.full((1, 24), 1e12)]),
+    "ties": RNG.integers(0, 2, size=(700, 24)).astype(float),
+    "equal": np.ones((700, 24)),
+    "zero": np.zeros((700, 24)),
+    "denormal": np.where(
+        RNG.random((700, 24)) < 0.5, 1e-310, RNG.normal(size=(700, 24))
+    ),
+}
+
+
+def space_of(X, U):
+    origin = X.mean(axis=0, dtype=float).astype(X.dtype).astype(float)
+    centred = X - origin
+    rows = centred if U is None else centred @ U.T
+    U = np.zeros((0, X.shape[1])) if U is None else U
+    return Space(X, origin, row_squares(rows), row_squares(centred), U)
+
+
+def searcher(X, U, r):
+    space = space_of(X, U)
+    P = leading_directions(X - space.origin, r, np.random.default_rng(0))
+    coded = encode(X, space.origin, P)
+    coded = coded.with_lead(len(P), X, space.origin)
+    coded.check(X, space.origin)
+    return DenseSearch(space, coded)
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", [None, "full", "low rank", "ill-conditioned"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_every_way_finds_the_neighbours_of_brute_force(name, metric, dtype):
+    X, rng = HOSTILE[name].astype(dtype), np.random.default_rng(1)
+    U = {
+        None: None,
+        "full": rng.normal(size=(24, 24)),
+        "low rank": rng.normal(size=(5, 24)),
+        "ill-conditioned": rng.normal(size=(24, 24)) * 10.0 ** np.linspace(-5, 5, 24),
+    }[metric]
+    Q = np.vstack([X[:3], X[5:8] + X.std(axis=0), 3 * X[9:10] - 2 * X[11:12]])
+    Q = Q.astype(dtype)
+    truth = Oracle(U, X).query_all(Q)
+    found = searcher(X, U, r=4)
+    for way in WAYS:
+        for queries in (Q, Q[:1]):
+            if way == "codes" and len(queries) > 1:
+                continue
+            squares, indices = found.kneighbors(found.queries(queries), 5, way=way)
+            # Where all digits cancel in the oracle too, its own rounding is allowed.
+            atol = 4e-8 * truth.max() * np.finfo(np.float64).eps ** 0.25
+            assert_nearest(np.sqrt(squares), indices, truth[: len(queries)], 1e-7, atol)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("metric", [None, "full"])
+@pytest.mark.parametrize("name", HOSTILE)
+def test_brute_force_without_compiled_loops(name, metric, dtype, monkeypatch):
+    X = HOSTILE[name].astype(dtype)
+    U = None if metric is None else np.random.default_rng(1).normal(size=(24, 24))
+    Q = np.vstack([X[:3], X[5:8] + X.std(axis=0)]).astype(dtype)
+    truth = Oracle(U, X).query_all(Q)
+    monkeypatch.setattr(search, "available", lambda: False)
+    found = DenseSearch(space_of(X, U))
+    squares, indices = found.kneighbors(found.queries(Q), 5)
+    atol = 4e-8 * truth.max() * np.finfo(np.float64).eps ** 0.25
+    assert_nearest(np.sqrt(squares), indices, truth, 1e-7, atol)
+
+
+@compiled
+@pytest.mark.parametrize("K", [1, 7, 130])
+@pytest.mark.parametrize("n", [1, 31, 128, 129, 1000])
+def test_blocks_and_runs_end_anywhere(n, K):
+    X = np.random.default_rng(n).normal(size=(n, 5))
+    found, K = searcher(X, None, r=2), min(n, K)
+    Q = np.random.default_rng(1).normal(size=(5, 5))
+    truth = Oracle(None, X).query_all(Q)
+    for way in WAYS[:2]:
+        squares, indices = found.kneighbors(found.queries(Q), K, way=way)
+        assert_nearest(np.sqrt(squares), indices, truth, 1e-9, 1e-12)
+    squares, indices = found.kneighbors(found.queries(Q[:1]), K, way="codes")
+    assert_nearest(np.sqrt(squares), indices, truth[:1], 1e-9, 1e-12)
+
+
+@pytest.mark.parametrize("way", [None, *WAYS])
+def test_ties_go_to_the_lower_position(way):
+    X = np.repeat(np.arange(20.0), 30)[:, np.newaxis]
+    found = searcher(X, None, r=1)
+    squares, indices = found.kneighbors(found.queries([[7.0]]), 40, way=way)
+    np.testing.assert_array_equal(indices[0, :30], np.arange(210, 240))
+    np.testing.assert_array_equal(indices[0, 30:], np.arange(180, 190))
+    np.testing.assert_array_equal(squares[0], [0.0] * 30 + [1.0] * 10)
+
+
+def test_without_compiled_loops_neighbours_are_the_same(monkeypatch):
+    X, U = RNG.normal(size=(500, 12)), RNG.normal(size=(12, 12))
+    truth = Oracle(U, X).query_all(X[:9])
+    monkeypatch.setattr(search, "available", lambda: False)
+    found = DenseSearch(space_of(X, U))
+    squares, indices = found.kneighbors(found.queries(X[:9]), 5)
+    assert_nearest(np.sqrt(squares), indices, truth, 1e-9, 1e-9)
+    assert squares[:, 0].max() == 0
+
+
+@compiled
+def test_queries_far_from_all_points_are_answered():
+    X = RNG.normal(size=(2000, 30)).astype(np.float32)
+    found = searcher(X, None, r=8)
+    Q = (1e4 * RNG.normal(size=(70, 30))).astype(np.float32)
+    truth = Oracle(None, X).query_all(Q)
+    for way in (None, "lead"):
+        squares, indices = found.kneighbors(found.queries(Q), 5, way=way)
+        assert_nearest(np.sqrt(squares), indices, truth, 1e-9, 1e-9)
+
+
+GRID = {
+    "clusters": (clusters(6000, 96, count=60, noise=0.1), None),
+    "decaying": (decaying(6000, 96, rate=0.93), None),
+    "isotropic": (RNG.normal(size=(6000, 96)), None),
+    "whitened": (decaying(6000, 96, rate=0.93), "whitened"),
+}
+
+
+def opened(search, queries, K):
+    """Mean number of codes that are read for a query."""
+    shape = len(queries[0]), K
+    found = np.full(shape, search.n), np.full(shape, np.inf), np.zeros(shape[0], int)
+    search._find(queries, found, slice(0, shape[0]), "lead", 1 << 24)
+    return found[2].mean()
+
+
+@compiled
+@pytest.mark.parametrize("name", GRID)
+def test_predicted_shares_are_those_that_are_counted(name):
+    X, metric = GRID[name]
+    U = None
+    if metric:
+        values, vectors = np.linalg.eigh(np.cov(X[:1000].T))
+        U = (vectors / np.sqrt(values)).T.copy()
+    space, K = space_of(X, U), 10
+    positions = np.arange(0, 6000, 3)
+    rows = X[positions] - space.origin
+    P = leading_directions(rows, 48, np.random.default_rng(0))
+    predicted = lead_shares(space, positions, rows, P, K)
+    coded = encode(X, space.origin, P)
+    for r, share in predicted.items():
+        found = DenseSearch(space, coded.with_lead(r, X, space.origin))
+        counted = opened(found, found.queries(X[1:3000:100]), K) / len(X)
+        assert share <= 3 * counted + 0.02, (r, share, counted)
+        assert counted <= 3 * share + 0.02, (r, share, counted)
+
+
+def test_the_choice_is_the_cheapest_of_all_ways():
+    shares = {0: 1.0, 16: 0.3, 64: 0.01}
+    for n, d in ((1000, 64), (50_000, 512), (8000, 5000)):
+        plan = choose(n, d, shares)
+        assert plan.costs["many"][plan.many] == min(plan.costs["many"].values())
+        assert plan.costs["one"][plan.one] == min(plan.costs["one"].values())
+        assert plan.r in shares
+        lead = cost("lead", n, d, plan.r, shares[plan.r], many=True)
+        assert plan.many == "rows" or plan.costs["many"]["lead"] == lead
+
+
+def test_what_leaves_all_points_open_is_not_chosen():
+    plan = choose(20_000, 512, dict.fromkeys((0, 32, 256), 1.0))
+    assert (plan.many, plan.one, plan.r) == ("rows", "codes", 0)
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-300, 0.3, 1.0, 5.0, 1e300])
+def test_units_are_powers_of_two_at_or_above_a_length(length):
+    unit = power_of_two(length)
+    assert length <= unit
+    assert np.frexp(unit)[0] == 0.5
