@@ -80,7 +80,9 @@ def reference(index, n, d, k):
         "U": 0 if k is None else 8 * k * d,
         "transformed rows": _ITEM * n * rows,
         "codes": coded * n * (rows or d),
-        "leading coordinates": coded * _ITEM * n * (state.plan.r + 2),
+        "leading coordinates": coded
+        * n
+        * (_ITEM * (state.plan.r_many + 2) + state.plan.r_one),
     }
 
 

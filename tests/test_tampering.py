@@ -191,6 +191,8 @@ def changed(state, path, change):
 def other(value):
     """Any other value of the same type."""
     if isinstance(value, np.ndarray):
+        if not value.size:
+            return np.ones(1, value.dtype)
         value = value.copy()
         if value.dtype.kind in "fi":
             value.flat[0] += 1
@@ -295,7 +297,8 @@ VALUES = [
     ("certified", (*INDEX, "caches"), [None, 3]),
     ("certified", ("n_features_in_",), [7, 9, None]),
     ("codes", (*INDEX, "coded", "n"), [0, 5]),
-    ("codes", (*INDEX, "coded", "r"), [-1, 10**9]),
+    ("codes", (*INDEX, "coded", "r_many"), [-1, 10**9]),
+    ("codes", (*INDEX, "coded", "r_one"), [-1, 10**9]),
     ("codes", (*INDEX, "coded", "unit"), [0.0, -1.0, np.inf, np.nan, None]),
     ("LEGO", ("_factor", "added"), [-1, 10**6]),
     ("LEGO", ("_factor", "capacity"), [1, None]),

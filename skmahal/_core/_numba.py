@@ -18,12 +18,12 @@ except ImportError:  # pragma: no cover - depends on what is installed
         return lambda function: function
 
 
-# Points of a block of leading coordinates, and of a run whose bounds have one minimum.
-BLOCK = 128
-_RUN = 32
+# Points whose bounds have one minimum, and points that are bounded at a time.
+RUN = 32
+_BLOCK = 128
 
 # Points that are evaluated before others are judged by them, beyond the neighbours.
-_AHEAD = 16
+_AHEAD = 8
 
 # Rounding of float32, in which bounds are held.
 _EPS = float(np.finfo(np.float32).eps)
@@ -53,16 +53,18 @@ class Candidates(NamedTuple):
 
 
 class Codes(NamedTuple):
-    """Points in 8 bits: ``x ≈ steps[i] codes[i]``, off by at most ``errors[i]``.
+    """Points, or leading coordinates of them, in 8 bits.
 
-    Lengths are in units of `unit`, and relative to the origin of the candidates.
+    With ``x̂ = steps[i] codes[i]``, the product of a query's g with point i is at most
+    ``g·x̂ + a errors[i] + b rests[i]``. For codes of points, a is ‖g‖ and b what g is
+    off by when rounded, and `rests` are lengths. For leading coordinates along P, a is
+    ‖Pg‖ and b is ‖g - PᵀPg‖, and `rests` are what these coordinates leave of lengths.
     """
 
     codes: np.ndarray
     steps: np.ndarray
     errors: np.ndarray
-    sizes: np.ndarray
-    unit: float
+    rests: np.ndarray
 
 
 class Queries(NamedTuple):
@@ -212,23 +214,6 @@ def _code_bound(product, base, norm, length, size, error, off):
     return base + norm - 2 * upper - _SLACK * (base + norm + length * size)
 
 
-@njit(cache=True, nogil=True, fastmath=_SUMS)
-def _close_block(bounds, norms, block, at, minima):
-    """Add norms to the bounds of a block, and take the least of every run.
-
-    `at` is where the block has its place among the minima.
-    """
-    start, runs = block * BLOCK, BLOCK // _RUN
-    for query in range(len(bounds)):
-        for run in range(runs):
-            least = np.float32(np.inf)
-            for j in range(np.uint64(run * _RUN), np.uint64((run + 1) * _RUN)):
-                bound = bounds[query, j] + norms[start + j]
-                bounds[query, j] = bound
-                least = bound if bound < least else least
-            minima[query, at * runs + run] = least
-
-
 @njit(cache=True, nogil=True)
 def _limit(square, base, norm_unit):
     """The bound, as it is held, up to which points may be within a squared distance."""
@@ -237,51 +222,47 @@ def _limit(square, base, norm_unit):
 
 
 @njit(cache=True, nogil=True)
-def _smallest_runs(minima, runs, size):
+def _smallest_runs(minima, size):
     """The runs of smallest minimum, `size` of them or all."""
-    size = min(size, runs)
+    size = min(size, len(minima))
     keys, places = np.full(size, np.inf, np.float32), np.full(size, -1)
-    for run in range(runs):
+    for run in range(len(minima)):
         if minima[run] < keys[0]:
             _sift(keys, places, size, minima[run], run)
     return places[places >= 0]
 
 
 @njit(cache=True, nogil=True)
-def _refine(
-    at, tile, minima, start, count, norm_unit, queries, coded, candidates, found
-):
-    """Evaluate every point of a segment that bounds leave open for query `at`.
+def _refine(at, bounds, minima, start, norm_unit, queries, coded, candidates, found):
+    """Evaluate every point that bounds leave open for query `at`.
 
-    `tile` has bounds by block, query and point, `minima` those of its runs. The best
-    point of the best runs comes first. Codes are read before rows where there are any.
+    `bounds` are of the points from `start` on, and `minima` those of runs of them. The
+    best point of the best runs comes first. Codes are read before rows where there are
+    any.
     """
     rows, origin, norms, sizes, U, unit, near = candidates
-    codes, steps, errors = coded.codes, coded.steps, coded.errors
+    codes, steps, errors, _ = coded
     q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
     length = queries.lengths[at] * unit
     keys, indices = found.squares[at], found.indices[at]
-    runs, opened, step, off = (count + _RUN - 1) // _RUN, 0, 0.0, 0.0
+    opened, step, off = 0, 0.0, 0.0
     rounded = np.zeros(codes.shape[1], np.int16)
     if keys[0] == np.inf:
-        for run in _smallest_runs(minima, runs, len(keys) + _AHEAD):
-            block, first = run * _RUN // BLOCK, run * _RUN % BLOCK
-            last = min(first + _RUN, count - block * BLOCK)
-            place = first + np.argmin(tile[block, at, first:last])
+        for run in _smallest_runs(minima, len(keys) + _AHEAD):
+            place = run * RUN + np.argmin(bounds[run * RUN : (run + 1) * RUN])
             # Not a number is not within any limit: no point is evaluated twice.
-            i, tile[block, at, place] = start + block * BLOCK + place, np.nan
+            i, bounds[place] = start + place, np.nan
             norm, size = norms[i], sizes[i]
             square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
             _put(keys, indices, square, i)
     limit = _limit(keys[0], base, norm_unit)
-    for run in range(runs):
+    for run in range(len(minima)):
         if minima[run] > limit:
             continue
-        block, first = run * _RUN // BLOCK, run * _RUN % BLOCK
-        for place in range(first, min(first + _RUN, count - block * BLOCK)):
-            if not tile[block, at, place] <= limit:
+        for place in range(run * RUN, min((run + 1) * RUN, len(bounds))):
+            if not bounds[place] <= limit:
                 continue
-            i = start + block * BLOCK + place
+            i = start + place
             norm, size = norms[i], sizes[i]
             if len(codes):
                 if opened == 0:
@@ -299,123 +280,103 @@ def _refine(
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def lead_bounds(first, last, lead, norms, P, scale, queries, bounds):
-    """Lower bounds from leading coordinates of some blocks, for one query.
+def _add_norms(bounds, norms, shift, minima):
+    """Add norms and a number to products, and take the least of every run."""
+    for run in range(len(minima)):
+        least = np.float32(np.inf)
+        last = min((run + 1) * RUN, len(bounds))
+        for j in range(np.uint64(run * RUN), np.uint64(last)):
+            bound = bounds[j] + norms[j] + shift
+            bounds[j] = bound
+            least = bound if bound < least else least
+        minima[run] = least
 
-    They are less ‖Uq‖², and in the units of `norms`; `scale` is that of the products.
+
+@njit(cache=True, nogil=True)
+def nearest_in_tile(
+    tile, norms, shifts, start, last, norm_unit, queries, coded, candidates, found
+):
+    """Neighbours among the points of a tile, from products of many queries with them.
+
+    `tile` has the products (queries, points) from the point `start` on; the first four
+    arguments are those of the search's `_tiles`. Neighbours are put in order after the
+    `last` tile.
     """
-    g, length, r = queries.gradients[0], queries.lengths[0], len(P)
-    factors, share, scale = np.empty(r + 2, np.float32), 0.0, scale * length
+    minima = np.empty((tile.shape[1] + RUN - 1) // RUN, np.float32)
+    for at in range(len(tile)):
+        _add_norms(tile[at], norms, shifts[at], minima)
+        rest = norm_unit, queries, coded, candidates, found
+        _refine(at, tile[at], minima, start, *rest)
+        if last:
+            _sort(found.squares[at], found.indices[at])
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _round_along(P, g, length, unit, rounded):
+    """Write P g as whole numbers: their step, ‖Pg‖, and ‖g - PᵀPg‖ or more."""
+    along, share, rest, largest = np.zeros(len(P)), 0.0, 1 + 1e-12, 0.0
     if length > 0:
         share = 1 / length
-    rest = 1 + 1e-12
-    for c in range(r):
-        along = 0.0
+    for c in range(len(P)):
         for j in range(np.uint64(len(g))):
-            along += P[c, j] * (share * g[j])
-        factors[c] = np.float32(scale * along)
-        rest -= along * along
-    factors[r] = np.float32(scale * np.sqrt(max(rest, 1e-12)))
-    factors[r + 1] = np.float32(scale * (r + 16) * _EPS)
-    # Sums that begin with a norm round it as often as they have terms.
-    keep = np.float32(1 - (r + 16) * _EPS)
-    for b in range(first, last):
-        block, start = lead[b], b * BLOCK
-        out = bounds[start : start + BLOCK]
-        for j in range(np.uint64(BLOCK)):
-            out[j] = keep * norms[start + j]
-        for c in range(len(factors)):
-            factor, column = factors[c], block[c]
-            for j in range(np.uint64(BLOCK)):
-                out[j] += factor * column[j]
+            along[c] += P[c, j] * (share * g[j])
+        rest -= along[c] * along[c]
+        largest = max(largest, abs(along[c]))
+    for c in range(len(P)):
+        if largest > 0:
+            rounded[c] = np.int16(np.rint(along[c] / largest * 32767))
+    size = np.sqrt(1 + 1e-12 - min(rest, 1.0))
+    rest = np.sqrt(max(rest, 1e-12))
+    scale = length * unit
+    return scale * largest / 32767, scale * size, scale * rest
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _centre(rows, start, stop, origin, unit, out):
-    """``(rows - origin) / unit`` of some rows, in float32."""
-    share = 1 / unit
-    for i in range(start, stop):
-        for j in range(np.uint64(len(origin))):
-            gap = np.float64(rows[np.uint64(i), j]) - origin[j]
-            out[i - start, j] = np.float32(share * gap)
+def _block_bounds(products, coded, start, step, along, rest, norms, bounds, minima):
+    """Bounds of a block of points from products with their codes, and their minima."""
+    steps, errors, rests = coded.steps, coded.errors, coded.rests
+    for j in range(np.uint64(len(products))):
+        i = np.uint64(start) + j
+        upper = step * steps[i] * np.float32(products[j])
+        upper += along * errors[i] + rest * rests[i]
+        bounds[i] = norms[i] - upper
+    for first in range(start, start + len(products), RUN):
+        least = np.float32(np.inf)
+        last = min(first + RUN, start + len(products))
+        for i in range(np.uint64(first), np.uint64(last)):
+            least = bounds[i] if bounds[i] < least else least
+        minima[first // RUN] = least
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_products(
-    lead, norms, norm_unit, factors, working_bytes, queries, coded, candidates, found
-):
-    """Neighbours from products of all points with many queries, then codes, then rows.
+def code_bounds(first, last, P, unit, norm_unit, queries, coded, norms, out):
+    """Lower bounds for one query of the points from `first` on, from their codes.
 
-    `lead` are blocks of columns (blocks, columns, BLOCK) of leading coordinates;
-    without any, products are those with centred rows, as of brute force. `norms` are
-    added to the products with `factors` to make bounds, in units of `norm_unit`. Bounds
-    are made for as many blocks at a time as fit `working_bytes`.
+    They are less ‖Uq‖², and in units of `norm_unit` as `norms` are. `out` are bounds
+    and the minima of their runs. `coded` are leading coordinates along P, or points if
+    P has no rows.
     """
-    count, n, d = len(factors), len(candidates.norms), len(candidates.origin)
-    rows, origin, unit = candidates.rows, candidates.origin, candidates.unit
-    blocks = (n + BLOCK - 1) // BLOCK
-    held = min(blocks, max(1, working_bytes // (4 * count * BLOCK)))
-    tile = np.empty((held, count, BLOCK), np.float32)
-    minima = np.empty((count, held * (BLOCK // _RUN)), np.float32)
-    centred = np.zeros((0 if len(lead) else BLOCK, d), np.float32)
-    for first in range(0, blocks, held):
-        used = min(held, blocks - first)
-        for b in range(used):
-            start = (first + b) * BLOCK
-            if len(lead):
-                np.dot(factors, lead[first + b], tile[b])
-            else:
-                _centre(rows, start, min(start + BLOCK, n), origin, unit, centred)
-                np.dot(factors, centred.T, tile[b])
-            _close_block(tile[b], norms, first + b, b, minima)
-        start = first * BLOCK
-        size = min(n - start, used * BLOCK)
-        for at in range(count):
-            rest = start, size, norm_unit, queries, coded, candidates, found
-            _refine(at, tile, minima[at], *rest)
-    for at in range(count):
-        _sort(found.squares[at], found.indices[at])
-
-
-@njit(cache=True, nogil=True, fastmath=_SUMS)
-def _code_bounds(products, base, norms, length, sizes, errors, off, unit, out):
-    """Bounds of a block of points from products of g with their codes."""
-    for j in range(np.uint64(len(out))):
-        norm, size, error = norms[j], np.float64(sizes[j]), np.float64(errors[j])
-        bound = _code_bound(products[j], base, norm, length, size, error, off) - base
-        rounding = 4 * _EPS * (base + norm + length * size)
-        out[j] = np.float32((bound - rounding) / unit)
+    g, length, codes = queries.gradients[0], queries.lengths[0], coded.codes
+    rounded, products = np.zeros(codes.shape[1], np.int16), np.empty(_BLOCK, np.int32)
+    if len(P):
+        step, along, rest = _round_along(P, g, length, unit, rounded)
+    else:
+        step, off = _round(g, length, unit, rounded)
+        # Sums in float32 are off by less than the last term.
+        along, rest = length * unit + off, off + 16 * _EPS * length * unit
+    step, scale = np.float32(2 / norm_unit * step), (2 + 16 * _EPS) / norm_unit
+    along, rest = np.float32(scale * along), np.float32(scale * rest)
+    for start in range(first, last, _BLOCK):
+        block = products[: min(_BLOCK, last - start)]
+        for j in range(len(block)):
+            block[j] = _product(codes, start + j, rounded)
+        _block_bounds(block, coded, start, step, along, rest, norms, out[0], out[1])
 
 
 @njit(cache=True, nogil=True)
-def code_bounds(first, last, norm_unit, queries, coded, candidates, bounds):
-    """Lower bounds from codes of some blocks of points, as :func:`lead_bounds`."""
-    codes, steps, errors, sizes, unit = coded
-    norms, g, base = candidates.norms, queries.gradients[0], queries.squares[0]
-    length = queries.lengths[0] * unit
-    rounded = np.zeros(codes.shape[1], np.int16)
-    step, off = _round(g, queries.lengths[0], unit, rounded)
-    products = np.empty(BLOCK)
-    for start in range(first * BLOCK, min(last * BLOCK, len(norms)), BLOCK):
-        stop = min(start + BLOCK, len(norms))
-        for i in range(start, stop):
-            products[i - start] = step * steps[i] * _product(codes, i, rounded)
-        norm, size, error = norms[start:stop], sizes[start:stop], errors[start:stop]
-        out = bounds[start:stop]
-        _code_bounds(products, base, norm, length, size, error, off, norm_unit, out)
-
-
-@njit(cache=True, nogil=True)
-def nearest_by_bounds(bounds, norm_unit, queries, coded, candidates, found):
-    """Neighbours of one query from bounds of all points, as :func:`lead_bounds`."""
-    n = len(candidates.norms)
-    blocks, runs = (n + BLOCK - 1) // BLOCK, BLOCK // _RUN
-    minima = np.empty((1, blocks * runs), np.float32)
-    nothing = np.zeros(len(bounds), np.float32)
-    tile = bounds.reshape(blocks, 1, BLOCK)
-    for b in range(blocks):
-        _close_block(tile[b], nothing, b, b, minima)
-    _refine(0, tile, minima[0], 0, n, norm_unit, queries, coded, candidates, found)
+def nearest_by_bounds(out, norm_unit, queries, coded, candidates, found):
+    """Neighbours of one query from bounds of all points by :func:`code_bounds`."""
+    _refine(0, out[0], out[1], 0, norm_unit, queries, coded, candidates, found)
     _sort(found.squares[0], found.indices[0])
 
 
@@ -484,32 +445,6 @@ def add_product(U, W, V, out, pulled):
         for j in range(np.uint64(len(row))):
             total += new[j] * new[j]
     return total
-
-
-@njit(cache=True, nogil=True)
-def encode(rows, origin, unit, codes, steps, errors, sizes):
-    """Write rows in 8 bits each coordinate; see :class:`Codes`. All in float64."""
-    d = len(origin)
-    for i in range(len(rows)):
-        largest, size = 0.0, 0.0
-        for j in range(d):
-            value = (np.float64(rows[i, j]) - origin[j]) / unit
-            largest = max(largest, abs(value))
-            size += value * value
-        # Rounded as it is stored: codes are multiplied by what rows are divided by.
-        step = np.float64(np.float32(largest / 127))
-        error = 0.0
-        for j in range(d):
-            value = (np.float64(rows[i, j]) - origin[j]) / unit
-            whole = 0.0
-            if step > 0:
-                whole = min(max(np.rint(value / step), -127.0), 127.0)
-            codes[i, j] = np.int8(whole)
-            gap = value - step * whole
-            error += gap * gap
-        steps[i] = step
-        errors[i] = np.float32(np.sqrt(error) * (1 + 4 * _EPS) + 1e-12 * np.sqrt(size))
-        sizes[i] = np.float32(np.sqrt(size) * (1 + 4 * _EPS))
 
 
 @njit(cache=True, nogil=True)

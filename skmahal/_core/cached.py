@@ -13,7 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from . import search
-from .codes import CodedPoints
+from .codes import MOST_UNITS, CodedPoints
 from .kernels import available, kernels
 from .points import DensePoints, SparsePoints, grown, kept_rows, owned, row_squares
 from .saved import FLOATS, array_from, integer_from, require
@@ -278,7 +278,8 @@ def with_rows(state, X, here, grow):
         rows, origin = (
             (images, np.zeros(images.shape[1])) if own else (X, points.origin)
         )
-        if not coded.fits(np.sqrt(norms if own else sizes)):
+        lengths = np.sqrt(norms if own else sizes)
+        if lengths.max(initial=0) > MOST_UNITS * coded.unit:
             coded = plan = None
         elif grow:
             coded = coded.append(rows, origin)

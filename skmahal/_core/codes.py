@@ -19,172 +19,212 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
-from .kernels import kernels, read_only
 from .points import grown, kept_rows, owned, row_squares
 from .saved import FLOATS, array_from, integer_from, require
 from .threads import run, slices
 
-BLOCK = 128
-_WIDTH = 16
-ARRAYS = ("codes", "steps", "errors", "sizes")
+# Codes have a multiple of so many columns, which loops read at a time.
+_WIDTH = 32
+ARRAYS = ("codes", "steps", "errors", "sizes", "lead")
+ARRAYS += ("short", "short_steps", "short_errors", "short_rests")
 _SAMPLE = 2000
 _SAMPLE_BYTES = 1 << 26
+_BLOCK_BYTES = 1 << 22
 MOST_LEAD = 256
 
 _EPS = float(np.finfo(np.float32).eps)
 
 # Lengths beyond this many units are too far from float32's middle for bounds.
-_MOST_UNITS = 1e6
+MOST_UNITS = 1e6
+
+# Lengths that are smaller may be rounded to zero in float32.
+_TINY = 1e-30
+
+# Products with short codes are made with whole numbers up to this.
+MOST_WHOLE = 32767
 
 
 class CodedPoints(NamedTuple):
     """Codes and leading coordinates of n points about an origin.
 
-    Lengths are in units of `unit`, a power of two. `lead` has blocks of BLOCK points by
-    columns: coordinates along the first r rows of P, the length that these leave, and
-    the whole length.
+    Lengths are in units of `unit`, a power of two. A row of `codes` times its step is a
+    point, up to its error; `sizes` are lengths. `lead` has the coordinates along the
+    first `r_many` rows of P, the length that these leave, and the whole length: it is
+    for batches of queries. For single queries there are coordinates along `r_one` rows
+    in 8 bits, `short`, with the length that they leave in `short_rests`.
     """
 
     n: int
     unit: float
-    r: int
+    r_many: int
+    r_one: int
     P: np.ndarray
-    lead: np.ndarray
     codes: np.ndarray
     steps: np.ndarray
     errors: np.ndarray
     sizes: np.ndarray
+    lead: np.ndarray
+    short: np.ndarray
+    short_steps: np.ndarray
+    short_errors: np.ndarray
+    short_rests: np.ndarray
 
-    def with_lead(self, r, rows, origin, jobs=1):
-        """Codes with another number of leading coordinates. O(ndr)."""
-        shape = -(-len(self.codes) // BLOCK), r + 2, BLOCK
-        coded = self._replace(r=r, lead=np.zeros(shape, np.float32))
-        step = max(BLOCK, (1 << 22) // (8 * rows.shape[1]) // BLOCK * BLOCK)
+    def with_lead(self, r_many, r_one, rows, origin, jobs=1):
+        """Codes with other numbers of leading coordinates. O(nd r)."""
+        length, single = len(self.codes), np.float32
+        new = {name: np.zeros(length, single) for name in ARRAYS[6:]}
+        new["lead"] = np.zeros((length, r_many + 2), single)
+        new["short"] = np.zeros((length, _padded(r_one)), np.int8)
+        coded = self._replace(r_many=r_many, r_one=r_one, **new)
 
         def fill(here):
-            coded.write_lead(np.arange(here.start, here.stop), rows[here], origin)
+            coded._write_lead(here, (rows[here] - origin) / self.unit)
 
-        run(fill, slices(self.n, step), jobs)
+        run(fill, slices(self.n, _step(rows)), jobs)
         return coded
 
     def write(self, positions, rows, origin):
         """Code rows at some positions, in place."""
-        parts = self.codes, self.steps, self.errors, self.sizes
-        new = [np.zeros((len(rows), *part.shape[1:]), part.dtype) for part in parts]
-        loops, rows = kernels(rows.dtype, "encode"), np.ascontiguousarray(rows)
-        loops.encode(read_only(rows), origin, self.unit, *new)
-        for part, values in zip(parts, new, strict=True):
-            part[positions] = values
-        self.write_lead(positions, rows, origin)
-
-    def write_lead(self, positions, rows, origin):
-        """Write the leading coordinates of rows at some positions, in place."""
         centred = (rows - origin) / self.unit
-        z = centred @ self.P[: self.r].T
-        sizes = row_squares(centred)
-        rest = np.sqrt(np.maximum(sizes - row_squares(z), 0) + 1e-12 * sizes)
-        columns = np.column_stack([z, (1 + 4 * _EPS) * rest, np.sqrt(sizes)])
-        blocks, places = np.divmod(positions, BLOCK)
-        self.lead[blocks, :, places] = columns
+        new = eight_bits(centred, self.codes.shape[1])
+        for name, values in zip(ARRAYS[:4], new, strict=True):
+            getattr(self, name)[positions] = values
+        self._write_lead(positions, centred)
+
+    def _write_lead(self, positions, centred):
+        """Write leading coordinates of centred rows at some positions, in place."""
+        z = centred @ self.P[: max(self.r_many, self.r_one)].T
+        squares, z_one = row_squares(centred), z[:, : self.r_one]
+        many, one = (
+            np.maximum(squares - row_squares(z[:, :r]), 0) + 1e-12 * squares
+            for r in (self.r_many, self.r_one)
+        )
+        columns = (
+            z[:, : self.r_many],
+            (1 + 32 * _EPS) * np.sqrt(many) + _TINY,
+            np.sqrt(squares),
+        )
+        self.lead[positions] = np.column_stack(columns)
+        self.short_rests[positions] = (1 + 32 * _EPS) * np.sqrt(one) + _TINY
+        codes, steps, errors, lengths = eight_bits(z_one, self.short.shape[1])
+        # Rounding of the query, and of sums in float32, belongs to the errors.
+        rounding = np.sqrt(self.r_one) / MOST_WHOLE + 16 * _EPS
+        self.short[positions], self.short_steps[positions] = codes, steps
+        self.short_errors[positions] = errors + rounding * lengths
 
     def append(self, rows, origin):
         """The codes with more points at the end; O(d r) each, amortised."""
         end = self.n + len(rows)
-        arrays = (grown(getattr(self, name), self.n, end) for name in ARRAYS)
-        blocks = -(-self.n // BLOCK)
-        lead = grown(self.lead, blocks, -(-end // BLOCK))
-        coded = CodedPoints(end, self.unit, self.r, self.P, lead, *arrays)
-        coded.write(np.arange(self.n, end), rows, origin)
+        arrays = {name: grown(getattr(self, name), self.n, end) for name in ARRAYS}
+        coded = self._replace(n=end, **arrays)
+        coded.write(slice(self.n, end), rows, origin)
         return coded
 
     def kept(self, mask):
         """The codes of the points where `mask` is True, in new arrays. O(n)."""
         arrays = {name: kept_rows(getattr(self, name), mask) for name in ARRAYS}
-        columns = self.lead.transpose(0, 2, 1).reshape(-1, self.lead.shape[1])
-        columns = columns[: len(mask)][mask]
-        n = len(columns)
-        shape = -(-len(arrays["codes"]) // BLOCK), *self.lead.shape[1:]
-        lead, (blocks, places) = np.zeros(shape, np.float32), np.divmod(range(n), BLOCK)
-        lead[blocks, :, places] = columns
-        return self._replace(n=n, lead=lead, **arrays)
+        return self._replace(n=int(np.count_nonzero(mask)), **arrays)
 
     def owned(self):
         """Codes in arrays that can be written to."""
-        names = "lead", "codes", "steps", "errors", "sizes"
-        return self._replace(**{name: owned(getattr(self, name)) for name in names})
+        return self._replace(**{name: owned(getattr(self, name)) for name in ARRAYS})
 
     def saved(self):
         """The codes as plain values."""
-        blocks = -(-self.n // BLOCK)
-        arrays = {name: getattr(self, name)[: self.n] for name in ARRAYS}
-        rest = {"n": self.n, "unit": self.unit, "r": self.r, "P": self.P}
-        # Points that come later are written to the last block in place.
-        return {**arrays, **rest, "lead": self.lead[:blocks].copy()}
+        values = {name: getattr(self, name)[: self.n] for name in ARRAYS}
+        return {**self._asdict(), **values}
 
     @classmethod
     def restored(cls, values, n, d):
         """The codes of n points of d coordinates that were saved."""
-        singles, doubles = (FLOATS[0],), (FLOATS[1],)
-        width, r = -(-d // _WIDTH) * _WIDTH, integer_from(values, "r", most=MOST_LEAD)
         require(integer_from(values, "n") == n, f"codes are not of {n} points")
-        P = array_from(values, "P", doubles, (None, d))
-        require(r <= len(P), f"there are not {r} directions")
-        lead = array_from(values, "lead", singles, (-(-n // BLOCK), r + 2, BLOCK))
-        codes = array_from(values, "codes", (np.dtype(np.int8),), (n, width))
-        rest = (array_from(values, name, singles, (n,)) for name in ARRAYS[1:])
+        P = array_from(values, "P", (FLOATS[1],), (None, d))
+        most = {"most": min(MOST_LEAD, len(P))}
+        many, one = (integer_from(values, name, **most) for name in ("r_many", "r_one"))
+        single, whole = (FLOATS[0],), (np.dtype(np.int8),)
+        shapes = dict.fromkeys(ARRAYS, (n,))
+        shapes["codes"], shapes["lead"] = (n, _padded(d)), (n, many + 2)
+        shapes["short"] = n, _padded(one)
+        kinds = dict.fromkeys(ARRAYS, single) | {"codes": whole, "short": whole}
+        arrays = {
+            name: array_from(values, name, kinds[name], shapes[name]) for name in ARRAYS
+        }
         unit = float(values["unit"])
         require(0 < unit < np.inf, f"unit is {unit}")
-        return cls(n, unit, r, P, lead, codes, *rest)
+        return cls(n, unit, many, one, P, **arrays)
 
     def check(self, rows, origin):
         """Assert that the bounds of codes and leading coordinates hold. O(nd)."""
         assert self.n == len(rows), "codes are of another number of points"
-        columns = self.lead.transpose(0, 2, 1).reshape(-1, self.r + 2)[: self.n]
-        for here in slices(self.n, max(1, (1 << 22) // (8 * rows.shape[1]))):
+        for here in slices(self.n, _step(rows)):
             x = (rows[here] - origin) / self.unit
-            sizes = np.sqrt(row_squares(x))
+            sizes, d = np.sqrt(row_squares(x)), x.shape[1]
+            limit, z = 4 * _EPS * sizes[:, np.newaxis], x @ self.P.T
             coded = self.steps[here, np.newaxis] * self.codes[here].astype(np.float64)
-            error = np.sqrt(row_squares(x - coded[:, : x.shape[1]]))
+            error = np.sqrt(row_squares(x - coded[:, :d]))
             assert (error <= self.errors[here]).all(), "errors of codes"
             assert (sizes <= self.sizes[here]).all(), "lengths of codes"
-            P, z, limit = self.P[: self.r], columns[here, : self.r], 4 * _EPS * sizes
-            assert (limit >= np.abs(z - x @ P.T).T).all(), "leading coordinates"
-            rest = np.sqrt(row_squares(x - x @ P.T @ P))
-            assert (rest <= columns[here, self.r] + 1e-6 * sizes).all(), "lead lengths"
+            lead, z_one = self.lead[here], z[:, : self.r_one]
+            off = np.abs(lead[:, : self.r_many] - z[:, : self.r_many])
+            assert (off <= limit).all(), "leading coordinates"
+            short = self.short_steps[here, np.newaxis] * self.short[here].astype(float)
+            error = np.sqrt(row_squares(z_one - short[:, : self.r_one]))
+            assert (error <= self.short_errors[here]).all(), "errors of short codes"
+            pairs = (self.r_many, lead[:, -2]), (self.r_one, self.short_rests[here])
+            for r, rests in pairs:
+                exact = np.sqrt(row_squares(x - z[:, :r] @ self.P[:r]))
+                assert (exact <= rests + 1e-6 * sizes).all(), "lengths that are left"
 
-    def fits(self, sizes):
-        """Whether lengths are near enough to the unit for bounds to mean something."""
-        return bool(sizes.max(initial=0) <= _MOST_UNITS * self.unit)
 
-
-def encode(rows, origin, P, jobs=1):
+def encode(rows, origin, unit, P, jobs=1):
     """The :class:`CodedPoints` of rows, without leading coordinates yet. O(nd)."""
     n, d = rows.shape
-    unit = power_of_two(_largest_length(rows, origin))
-    width = -(-d // _WIDTH) * _WIDTH
-    codes = np.zeros((n, width), np.int8)
-    steps, errors, sizes = (np.zeros(n, np.float32) for _ in range(3))
-    loops = kernels(rows.dtype, "encode")
+    codes = np.zeros((n, _padded(d)), np.int8)
+    steps, errors, sizes, *rest = np.zeros((6, n), np.float32)
+    lead, short = np.zeros((n, 2), np.float32), np.zeros((n, 0), np.int8)
+    whole = codes, steps, errors, sizes
+    coded = CodedPoints(n, unit, 0, 0, P, *whole, lead, short, *rest)
 
     def fill(here):
-        out = codes[here], steps[here], errors[here], sizes[here]
-        loops.encode(read_only(rows[here]), origin, unit, *out)
+        coded.write(here, rows[here], origin)
 
-    run(fill, slices(n, -(-n // (4 * jobs))), jobs)
-    lead = np.zeros((-(-n // BLOCK), 2, BLOCK), np.float32)
-    return CodedPoints(n, unit, 0, P, lead, codes, steps, errors, sizes)
+    run(fill, slices(n, _step(rows)), jobs)
+    return coded
+
+
+def eight_bits(values, width):
+    """Rows in 8 bits: codes of `width` columns, steps, bounds of errors, and lengths.
+
+    >>> codes, steps, errors, lengths = eight_bits(np.array([[3.0, -1.27, 0.0]]), 4)
+    >>> codes, np.round(lengths, 3)
+    (array([[127, -54,   0,   0]], dtype=int8), array([3.258]))
+    """
+    steps = (np.abs(values).max(axis=1, initial=0) / 127).astype(np.float32)
+    exact = steps.astype(np.float64)[:, np.newaxis]
+    whole = np.rint(values / np.where(exact > 0, exact, 1))
+    np.clip(whole, -127, 127, out=whole)
+    codes = np.zeros((len(values), width), np.int8)
+    codes[:, : values.shape[1]] = whole
+    whole *= exact
+    gaps = np.subtract(values, whole, out=whole)
+    lengths = np.sqrt(row_squares(values))
+    errors = np.sqrt(row_squares(gaps)) * (1 + 4 * _EPS) + 1e-12 * lengths + _TINY
+    return codes, steps, errors, lengths * (1 + 4 * _EPS)
+
+
+def _padded(columns):
+    """Columns of codes: a multiple of what loops read at a time."""
+    return -(-columns // _WIDTH) * _WIDTH
+
+
+def _step(rows):
+    """Number of rows that stay in cache in float64."""
+    return max(1, _BLOCK_BYTES // (8 * rows.shape[1]))
 
 
 def power_of_two(length):
     """The power of two at or above a length; 1 for zero."""
     return float(2.0 ** np.ceil(np.log2(length))) if length > 0 else 1.0
-
-
-def _largest_length(rows, origin):
-    largest = 0.0
-    for here in slices(len(rows), max(1, (1 << 22) // (8 * rows.shape[1]))):
-        largest = max(largest, row_squares(rows[here] - origin).max())
-    return np.sqrt(largest)
 
 
 def leading_directions(rows, most, rng):
@@ -221,8 +261,7 @@ def without_codes(squares, d):
     n, sizes = len(squares), np.sqrt(squares)
     unit = power_of_two(sizes.max())
     sizes = ((1 + 4 * _EPS) / unit * sizes).astype(np.float32)
-    lead = np.zeros((-(-n // BLOCK) * BLOCK, 2), np.float32)
-    lead[:n] = sizes[:, np.newaxis]
-    lead = np.ascontiguousarray(lead.reshape(-1, BLOCK, 2).transpose(0, 2, 1))
-    nothing = np.zeros((0, 0), np.int8), *(np.zeros(0, np.float32) for _ in range(2))
-    return CodedPoints(n, unit, 0, np.zeros((0, d)), lead, *nothing, sizes)
+    lead = np.repeat(sizes[:, np.newaxis], 2, axis=1)
+    none, nothing = np.zeros(0, np.float32), np.zeros((0, 0), np.int8)
+    first = n, unit, 0, 0, np.zeros((0, d)), nothing, none, none, sizes, lead
+    return CodedPoints(*first, nothing, none, none, none)

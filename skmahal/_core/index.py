@@ -279,14 +279,14 @@ class Index:
         bounds of all points, and O(d) for each point that these leave.
         """
         with self.lock.reading():
-            search, count = self._searcher(jobs), Q.shape[0]
-            distances = np.empty((count, K), dtype=self.dtype)
-            indices = np.empty((count, K), dtype=np.intp)
+            search, found = self._searcher(jobs), []
             for here in self._batches(search, Q, K):
                 queries = self._queries(search, Q[here], jobs)
                 near = search.kneighbors(queries, K, jobs, self.working_bytes)
-                distances[here], indices[here] = self._distances_of(Q[here], *near)
-            return distances, indices
+                found.append(self._distances_of(Q[here], *near))
+            if len(found) == 1:
+                return found[0]
+            return tuple(map(np.concatenate, zip(*found, strict=True)))
 
     def evaluate(self, Q, candidates, K):
         """The K nearest among `candidates`, a list of positions for each query.

@@ -52,8 +52,9 @@ def warm_up(dtypes=(np.float32, np.float64)):
     known = {np.float32, np.float64, *map(np.dtype, ("float32", "float64"))}
     if not isinstance(dtypes, tuple | list) or not known.issuperset(dtypes):
         raise ValueError(f"dtypes must be of float32 and float64, got {dtypes!r}.")
+    kernels(np.dtype(np.float64), "walk")
     for dtype in map(np.dtype, dtypes):
-        for way in ("scan", "rows", "lead", "codes", "some", "dots", "walk"):
+        for way in ("scan", "rows", "lead", "codes", "some", "dots"):
             kernels(dtype, way)
 
 
@@ -103,25 +104,21 @@ def _compile(module, dtype, way):
     if way == "dots":
         module.dots(read_only(rows), origin, np.zeros((2, 2)), np.zeros((300, 2)))
         W, V = np.zeros((2, 1)), np.zeros((1, 2))
-        out = np.eye(2), np.zeros((1, 2))
-        module.add_product(read_only(np.eye(2)), W, V, *out)
+        module.add_product(read_only(np.eye(2)), W, V, np.eye(2), np.zeros((1, 2)))
         return
     if way == "walk":
-        zeros = [read_only(np.zeros(shape)) for shape in (2, (2, 2), 2, 2)]
-        g, *nodes = zeros
+        g, *nodes = (read_only(np.zeros(shape)) for shape in (2, (2, 2), 2, 2))
         rest = np.zeros((1, 1)), np.zeros(1, np.intp), np.zeros(1)
         module.walk(g, np.float64(0), 1, *nodes, *rest)
         return
-    # What is called below compiles on this thread.
-    _ready[dtype, "encode"] = module
     norms = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-    coded = encode(rows, origin, np.eye(2)).with_lead(1, rows, origin)
+    coded = encode(rows, origin, 16.0, np.eye(2)).with_lead(1, 1, rows, origin)
     for U in (np.zeros((0, 2)), np.eye(2)):
         space = Space(rows, origin, norms, norms, U)
         search = DenseSearch(space, coded, module=module)
         one, many = search.queries(rows[:1]), search.queries(rows[:4])
         if way == "some":
             search.squares_to(one, 0, np.arange(2))
-        elif way != "encode":
+        else:
             for queries in (one, many) if way == "lead" else (one,):
                 search.kneighbors(queries, 2, way=way)

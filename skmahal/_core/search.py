@@ -2,8 +2,8 @@
 
 A query is answered in one of four ways, all with exact distances in float64:
 
-- "lead": leading coordinates of all points, codes of those that these leave, rows of
-  those that codes leave;
+- "lead": leading coordinates of all points (in 8 bits for a single query), codes of
+  those that these leave, rows of those that codes leave;
 - "codes": codes of all points, then rows;
 - "rows": a matrix product of all rows with a batch of queries, then rows;
 - "scan": every row.
@@ -27,28 +27,32 @@ _EPS = float(np.finfo(np.float32).eps)
 # differences of coordinates: rounding in float64 is then a small share of any square.
 NEAR = 1e-5
 
-# Cost in nanoseconds, as measured with numba and OpenBLAS on one core with AVX-512: of
-# a column of a point, in a product of matrices and for one query alone; of a bound; of
-# starting on a code and on a row, and of a coordinate of either.
-_PRODUCT, _COLUMN, _BOUND = 0.015, 0.13, 0.6
-_CODE, _CODE_COLUMN = 40, 0.06
+# Cost in nanoseconds, as measured with numba and OpenBLAS on one core with AVX2: of a
+# column of a point in a product of matrices, of a bound made of it, of starting on a
+# code and on a row out of order, and of a coordinate of either.
+_PRODUCT, _BOUND = 0.025, 0.6
+_CODE, _CODE_COLUMN = 200, 0.06
 _ROW, _ROW_COLUMN = 100, 0.2
+
+# Of a code in order: a bound, and what comes with every product.
+_IN_ORDER = 4
 
 # Rows that are read for one query at the end, beyond the neighbours.
 _LAST = 30
 
-_LEADS = (0, 8, 16, 32, 48, 64, 96, 128, 192, 256)
+_LEADS = (0, 32, 64, 96, 128, 192, 256)
 _QUERIES = 32
 _SMALL = 1 << 15
 _PILOT = 8
-_LONG = 64
 _FEW = 4
 _MOST_BATCH = 256
 _PAIRS = 4096
 _MOST_UNITS = 1e25
+_LEAST_LENGTH = 1e-140
 
-# To hand work to another thread takes as long as to read so many bytes.
-_THREAD_BYTES = 1 << 22
+# Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
+# coordinates are worth more, since they leave fewer codes the more of them are known.
+_TILE_BYTES = {"rows": 1 << 21, "lead": 1 << 23}
 
 
 class Space(NamedTuple):
@@ -66,25 +70,30 @@ class Space(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """How batches and single queries are answered, r, and the costs that decided."""
+    """How batches and single queries are answered, and the costs that decided.
+
+    `r_many` and `r_one` are leading coordinates for either, 0 if they are not used.
+    """
 
     many: str
     one: str
-    r: int
+    r_many: int
+    r_one: int
     costs: dict
 
 
 def cost(way, n, d, r, opened, many):
     """Nanoseconds of a query if r coordinates leave a share `opened` of n points."""
     last = _LAST * (_ROW + _ROW_COLUMN * d)
-    column = _PRODUCT if many else _COLUMN
-    code = _CODE + _CODE_COLUMN * d
+    code = opened * (_CODE + _CODE_COLUMN * d)
+    if way == "lead" and many:
+        return n * ((r + 2) * _PRODUCT + _BOUND + code) + last
     if way == "lead":
-        return n * ((r + 2) * column + _BOUND + opened * code) + last
+        return n * (_IN_ORDER + r * _CODE_COLUMN + code) + r * d * _ROW_COLUMN + last
     if way == "codes":
-        return n * (_BOUND + 5 + _CODE_COLUMN * d) + last
+        return n * (_IN_ORDER + d * _CODE_COLUMN) + last
     if way == "rows":
-        return n * (d * column + _BOUND) + last
+        return n * (d * _PRODUCT + _BOUND) + last
     return 0.7 * n * (_ROW + _ROW_COLUMN * d)
 
 
@@ -92,26 +101,25 @@ def choose(n, d, shares):
     """The cheapest ways for n points of d coordinates; see :class:`Plan`.
 
     `shares` says for each possible r which share of the points leading coordinates
-    leave. r serves batches and single queries, and has the least product of both costs.
+    leave.
 
-    >>> choose(50_000, 512, {0: 1.0, 32: 0.003})[:3]
-    ('lead', 'lead', 32)
-    >>> choose(20_000, 512, {0: 1.0, 32: 1.0})[:3]
-    ('rows', 'codes', 0)
+    >>> choose(50_000, 512, {0: 1.0, 16: 0.05, 64: 0.003})[:4]
+    ('lead', 'lead', 64, 64)
+    >>> choose(20_000, 512, {0: 1.0, 32: 1.0})[:4]
+    ('rows', 'codes', 0, 0)
     """
     many = {"rows": cost("rows", n, d, 0, 0.0, many=True)}
     one = {"scan": cost("scan", n, d, 0, 0.0, many=False)}
-    if not shares:
-        return Plan("rows", "scan", 0, {"many": many, "one": one})
-    each = {
-        r: [cost("lead", n, d, r, share, many) for many in (True, False)]
-        for r, share in shares.items()
-    }
-    r = min(each, key=lambda r: each[r][0] * each[r][1])
-    many["lead"], one["lead"] = each[r]
-    one["codes"] = cost("codes", n, d, 0, 0.0, many=False)
+    best = {True: 0, False: 0}
+    if shares:
+        one["codes"] = cost("codes", n, d, 0, 0.0, many=False)
+        for is_many, costs in ((True, many), (False, one)):
+            each = {r: cost("lead", n, d, r, s, is_many) for r, s in shares.items()}
+            best[is_many] = min(each, key=each.get)
+            costs["lead"] = each[best[is_many]]
     ways = min(many, key=many.get), min(one, key=one.get)
-    return Plan(*ways, r if "lead" in ways else 0, {"many": many, "one": one})
+    used = (r * (way == "lead") for r, way in zip(best.values(), ways, strict=True))
+    return Plan(*ways, *used, {"many": many, "one": one})
 
 
 class DenseSearch:
@@ -128,19 +136,21 @@ class DenseSearch:
         self.plan = choose(self.n, self.d, {}) if plan is None else plan
         if coded is None:
             coded = coding.without_codes(sizes, self.d)
-        blocks = -(-self.n // coding.BLOCK)
-        self.P = read_only(coded.P[: coded.r])
-        self.lead = read_only(coded.lead[:blocks])
-        held = (coded.codes, coded.steps, coded.errors, coded.sizes)
-        self.codes = *(read_only(part[: self.n]) for part in held), coded.unit
+        self.P, n = read_only(coded.P), self.n
+        held = {name: read_only(getattr(coded, name)[:n]) for name in coding.ARRAYS}
+        self.lead, self.r_many = held["lead"], coded.r_many
+        self.codes = tuple(held[name] for name in coding.ARRAYS[:4])
+        self.short = tuple(held[name] for name in coding.ARRAYS[5:])
+        self.r_one = coded.r_one
         self.unit, self.sizes = coded.unit, coded.sizes[: self.n]
         self.norm_unit = coding.power_of_two(norms.max())
-        self.norms = np.zeros(blocks * coding.BLOCK, np.float32)
-        self.norms[: self.n] = (1 - 1e-9 - 8 * _EPS) / self.norm_unit * norms
+        keep = (1 - 1e-9 - 8 * _EPS) / self.norm_unit
+        self.norms = (keep * norms).astype(np.float32)
         arrays = map(read_only, (rows, origin, norms, self.sizes, U))
         self.candidates = *arrays, self.unit, NEAR
         # Products with rows that are not centred then lose few digits.
-        self.is_central = np.linalg.norm(origin) <= 4 * self.unit
+        self.away = np.linalg.norm(origin) / self.unit
+        self.is_central = self.away <= 4 and 1e-15 < self.unit < 1e15
 
     def queries(self, points):
         """Queries q, ``g = UᵀU(q - origin)``, ``‖U(q - origin)‖²`` and ‖g‖; O(kd)."""
@@ -151,11 +161,13 @@ class DenseSearch:
             images = images @ U.T
             gradients = images @ U
         squares = np.einsum("ij,ij->i", images, images)
-        # Relative to the largest entry, whose square may be too small for a number.
-        largest = np.abs(gradients).max(axis=1)
-        largest[largest == 0] = 1
-        shares = gradients / largest[:, np.newaxis]
-        lengths = largest * np.sqrt(np.einsum("ij,ij->i", shares, shares))
+        lengths = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
+        if not ((lengths > _LEAST_LENGTH) & (lengths < np.inf)).all():
+            # Relative to the largest entry, whose square may not be a normal number.
+            largest = np.abs(gradients).max(axis=1)
+            largest[largest == 0] = 1
+            shares = gradients / largest[:, np.newaxis]
+            lengths = largest * np.sqrt(row_squares(shares))
         return points, gradients, squares, lengths
 
     def kneighbors(self, queries, K, jobs=1, working_bytes=1 << 24, way=None):
@@ -176,7 +188,7 @@ class DenseSearch:
             parts, chosen = slices(count, step), way or self.plan.many
         if self._are_far(queries):
             chosen = "scan"
-        if chosen == "lead" and way is None and count >= _LONG:
+        if chosen == "lead" and way is None and count >= 8 * _PILOT:
             self._find(queries, found, slice(0, _PILOT), "lead", working_bytes)
             chosen = self._way_after(found[2][:_PILOT])
             later = [part for part in parts if part.stop > _PILOT]
@@ -191,13 +203,14 @@ class DenseSearch:
 
     def _are_far(self, queries):
         """Whether queries are so far away that bounds in float32 mean nothing."""
-        most = max(queries[2].max(), self.unit * queries[3].max())
-        return not most < _MOST_UNITS * self.norm_unit
+        _, _, squares, lengths = queries
+        most = _MOST_UNITS * self.norm_unit
+        return not (squares.max() < most and self.unit * lengths.max() < most)
 
     def _way_after(self, opened):
         """The cheaper way for a batch, by the codes that its first queries read."""
         share = opened.mean() / self.n
-        lead = cost("lead", self.n, self.d, len(self.P), share, many=True)
+        lead = cost("lead", self.n, self.d, self.r_many, share, many=True)
         rows = cost("rows", self.n, self.d, 0, 0.0, many=True)
         return "lead" if lead < rows else "rows"
 
@@ -207,6 +220,8 @@ class DenseSearch:
         batch = loops.Queries(*[read_only(values[part]) for values in queries])
         heaps = loops.Found(*[values[part] for values in found])
         codes, candidates = loops.Codes(*self.codes), loops.Candidates(*self.candidates)
+        if way != "lead":
+            codes = codes._replace(codes=codes.codes[:0])
         return loops, batch, codes, candidates, heaps
 
     def _find(self, queries, found, part, way, working_bytes):
@@ -216,53 +231,65 @@ class DenseSearch:
         if way == "scan":
             loops.nearest_by_scan(batch, candidates, heaps)
             return
-        lead, norms = self.lead, self.norms
+        for here, *bounds in self._tiles(way, batch, working_bytes):
+            place = here.start, here.stop == self.n, self.norm_unit
+            loops.nearest_in_tile(*bounds, *place, batch, codes, candidates, heaps)
+
+    def _tiles(self, way, queries, working_bytes):
+        """Slices of points; products of queries with them, norms, and shifts of these.
+
+        The sum of the three is a lower bound of a squared distance less ‖Uq‖², in units
+        of `norm_unit`. Products are with leading coordinates or with rows.
+        """
+        _, gradients, _, lengths = queries
+        norms, shifts = self.norms, np.zeros(len(lengths), np.float32)
+        direct = self.is_central and self.space.rows.dtype == np.float32
         if way == "lead":
-            factors = self._lead_factors(batch.gradients, batch.lengths)
+            factors = self._lead_factors(gradients, lengths)
         else:
-            lead, codes = lead[:0], codes._replace(codes=codes.codes[:0])
-            norms, factors = self._row_factors(batch.gradients, batch.lengths)
-        bounds = lead, norms, self.norm_unit, factors, working_bytes
-        loops.nearest_by_products(*bounds, batch, codes, candidates, heaps)
+            scale, unit = 2 / self.norm_unit, 1.0 if direct else self.unit
+            factors = (-scale * unit * gradients).astype(np.float32)
+            rounding = (self.d + 16) * _EPS * scale * self.unit * lengths.max()
+            norms = norms - np.float32(rounding) * (self.sizes + np.float32(self.away))
+            if direct:
+                shifts = (scale * (gradients @ self.space.origin)).astype(np.float32)
+        count, size = len(factors), min(_TILE_BYTES[way], working_bytes)
+        tile = np.empty(count * min(self.n, max(256, size // (4 * count))), np.float32)
+        for here in slices(self.n, tile.size // count):
+            rows = self.lead[here] if way == "lead" else self.space.rows[here]
+            if way == "rows" and not direct:
+                rows = ((rows - self.space.origin) / self.unit).astype(np.float32)
+            products = tile[: count * len(rows)].reshape(count, -1)
+            np.matmul(factors, rows.T, out=products)
+            yield here, products, norms[here], shifts
 
     def _find_one(self, queries, found, part, way, jobs):
         """Fill in the neighbours of one query, whose bounds are made by all threads."""
         if way not in ("lead", "codes"):
             return self._find(queries, found, part, way, 1 << 24)
+        way = way if self.r_one else "codes"
         loops, *rest = self._arguments(queries, found, part, way)
-        batch, codes, candidates, heaps = rest
-        bounds, blocks = np.empty(len(self.norms), np.float32), len(self.lead)
+        first, P = loops.Codes(*self.codes), self.P[:0]
         if way == "lead":
-            scale, size = -2 * self.unit / self.norm_unit, self.lead.nbytes
-            make, given = loops.lead_bounds, (self.lead, self.norms, self.P, scale)
-            given = *given, batch
-        else:
-            make, given = loops.code_bounds, (self.norm_unit, batch, codes, candidates)
-            size, codes = codes.codes.nbytes, codes._replace(codes=codes.codes[:0])
-        jobs = min(jobs, 1 + size // _THREAD_BYTES)
-        parts = slices(blocks, -(-blocks // jobs))
-        run(lambda part: make(part.start, part.stop, *given, bounds), parts, jobs)
-        rest = batch, codes, candidates, heaps
-        loops.nearest_by_bounds(bounds, self.norm_unit, *rest)
+            first, P = loops.Codes(*self.short), self.P[: self.r_one]
+        n, RUN = self.n, loops.RUN
+        out = np.empty(n, np.float32), np.empty(-(-n // RUN), np.float32)
+        given = P, self.unit, self.norm_unit, rest[0], first, self.norms, out
+        parts = slices(n, -(-n // (jobs * RUN)) * RUN)
+        run(lambda part: loops.code_bounds(part.start, part.stop, *given), parts, jobs)
+        loops.nearest_by_bounds(out, self.norm_unit, *rest)
 
     def _lead_factors(self, gradients, lengths):
-        """What blocks of leading coordinates are multiplied by to be bounds.
+        """What leading coordinates are multiplied by to be bounds.
 
         The last column is a bound of rounding in float32, relative to ‖g‖ ‖x‖.
         """
         scales = np.where(lengths > 0, lengths, 1)[:, np.newaxis]
-        along = (gradients / scales) @ self.P.T
+        along = (gradients / scales) @ self.P[: self.r_many].T
         rest = np.sqrt(np.maximum(1 - row_squares(along), 0) + 1e-12)
-        slack = np.full(len(along), (len(self.P) + 16) * _EPS)
+        slack = np.full(len(along), (self.r_many + 16) * _EPS)
         columns = lengths[:, np.newaxis] * np.column_stack([along, rest, slack])
         return (-2 * self.unit / self.norm_unit * columns).astype(np.float32)
-
-    def _row_factors(self, gradients, lengths):
-        """Norms less rounding, and what centred rows are multiplied by."""
-        scale = 2 * self.unit / self.norm_unit
-        norms = self.norms.copy()
-        norms[: self.n] -= (self.d + 16) * _EPS * scale * lengths.max() * self.sizes
-        return norms, (-scale * gradients).astype(np.float32)
 
     def squares(self, queries):
         """Squared distances to all rows, (queries, n), and the unit of each query.
@@ -349,22 +376,21 @@ class DenseSearch:
 
         A list of pairs, one a query, in order of position.
         """
-        found, everywhere = [], np.arange(self.n)
-        for here in slices(len(queries[0]), max(1, working_bytes // (8 * self.n))):
-            part = tuple(values[here] for values in queries)
-            far, bounds = self._are_far(part), None
-            if not far:
-                factors = self._lead_factors(part[1], part[3])
-                bounds = np.matmul(factors, self.lead).transpose(1, 0, 2)
-                bounds = bounds.reshape(len(factors), -1) + self.norms
-            for at, base in enumerate(part[2]):
-                near = everywhere
-                if not far:
-                    limit = (square - base) / self.norm_unit
-                    limit += 4 * _EPS * (abs(limit) + base / self.norm_unit)
-                    near = np.flatnonzero(bounds[at, : self.n] <= limit)
-                exact = self.squares_to(part, at, near)
-                found.append((near[exact <= square], exact[exact <= square]))
+        count = len(queries[0])
+        near = [[np.arange(self.n)]] * count
+        if not self._are_far(queries):
+            near = [[] for _ in range(count)]
+            limits = (square - queries[2]) / self.norm_unit
+            limits += 4 * _EPS * (np.abs(limits) + queries[2] / self.norm_unit)
+            tiles = self._tiles(self.plan.many, queries, working_bytes)
+            for here, products, norms, shifts in tiles:
+                for at, values in enumerate(products):
+                    inside = values + norms <= limits[at] - shifts[at]
+                    near[at].append(here.start + np.flatnonzero(inside))
+        found = []
+        for at, indices in enumerate(map(np.concatenate, near)):
+            exact = self.squares_to(queries, at, indices)
+            found.append((indices[exact <= square], exact[exact <= square]))
         return found
 
 
@@ -381,10 +407,12 @@ def prepare(space, coded, K, jobs=1):
     rows = space.rows[positions] - space.origin
     if coded is None:
         P = coding.leading_directions(rows, min(coding.MOST_LEAD, d), rng)
-        coded = coding.encode(space.rows, space.origin, P, jobs)
+        unit = coding.power_of_two(np.sqrt(space.sizes.max()))
+        coded = coding.encode(space.rows, space.origin, unit, P, jobs)
     plan = choose(n, d, lead_shares(space, positions, rows, coded.P, K))
-    if coded.r != plan.r or not coded.r:
-        coded = coded.with_lead(plan.r, space.rows, space.origin, jobs)
+    if (coded.r_many, coded.r_one) != (plan.r_many, plan.r_one):
+        r = plan.r_many, plan.r_one
+        coded = coded.with_lead(*r, space.rows, space.origin, jobs)
     return coded, plan
 
 

@@ -38,8 +38,8 @@ _GUARANTEED = ("n", "k", "m", "L", "R", "lead", "eps", "delta", "sketch")
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
 
-# Coordinates of all points from which on threads share the work of one query.
-_LARGE = 1 << 22
+# Bytes of codes from which on threads share the work of one query.
+_LARGE = 1 << 25
 
 
 class SketchedNeighborsBase(Persistent):
@@ -520,9 +520,9 @@ def workers(n_jobs, index, n_queries):
     A single query leaves BLAS its own threads; only a large index uses more for it.
     """
     if n_queries == 1:
-        plan, large = index.plan, index.n * index.d > _LARGE
-        # Threads share the codes of all points; leading coordinates are soon read.
-        large = large and plan is not None and plan.one == "codes"
+        plan, width = index.plan, min(index.d, index.k)
+        # To hand work to a thread takes as long as to read megabytes of codes.
+        large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         return thread_count(n_jobs) if large else 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)
     index.working_bytes = min(WORKING_BYTES, int(memory() / jobs))
