@@ -299,6 +299,7 @@ VALUES = [
     ("codes", (*INDEX, "coded", "n"), [0, 5]),
     ("codes", (*INDEX, "coded", "r_many"), [-1, 10**9]),
     ("codes", (*INDEX, "coded", "r_one"), [-1, 10**9]),
+    ("codes", (*INDEX, "coded"), [None]),
     ("codes", (*INDEX, "coded", "unit"), [0.0, -1.0, np.inf, np.nan, None]),
     ("LEGO", ("_factor", "added"), [-1, 10**6]),
     ("LEGO", ("_factor", "capacity"), [1, None]),

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .codes import MOST_WHOLE
+
 try:
     from numba import njit
 except ImportError:  # pragma: no cover - depends on what is installed
@@ -27,6 +29,9 @@ _AHEAD = 8
 
 # Rounding of float32, in which bounds are held.
 _EPS = float(np.finfo(np.float32).eps)
+
+# What products that are too small for float32 may take from a bound, and more.
+_TINY = 1e-30
 
 # Relative errors of norms, and of sums in float64, are far below this.
 _SLACK = 1e-10
@@ -65,15 +70,6 @@ class Codes(NamedTuple):
     steps: np.ndarray
     errors: np.ndarray
     rests: np.ndarray
-
-
-class Queries(NamedTuple):
-    """Queries q as given, ``g = UᵀU(q - origin)``, ``‖U(q - origin)‖²`` and ``‖g‖``."""
-
-    points: np.ndarray
-    gradients: np.ndarray
-    squares: np.ndarray
-    lengths: np.ndarray
 
 
 class Found(NamedTuple):
@@ -177,7 +173,7 @@ def _round(g, length, unit, rounded):
     largest = 0.0
     for j in range(len(g)):
         largest = max(largest, abs(g[j]))
-    most = min(32767, (2**31 - 1) // (128 * len(rounded)))
+    most = min(MOST_WHOLE, (2**31 - 1) // (128 * len(rounded)))
     if not largest > 0:
         rounded[:] = 0
         return 0.0, unit * length
@@ -218,7 +214,7 @@ def _code_bound(product, base, norm, length, size, error, off):
 def _limit(square, base, norm_unit):
     """The bound, as it is held, up to which points may be within a squared distance."""
     limit = (square - base) / norm_unit
-    return np.float32(limit + 4 * _EPS * (abs(limit) + base / norm_unit))
+    return np.float32(limit + 4 * _EPS * (abs(limit) + base / norm_unit) + _TINY)
 
 
 @njit(cache=True, nogil=True)
@@ -237,8 +233,7 @@ def _refine(at, bounds, minima, start, norm_unit, queries, coded, candidates, fo
     """Evaluate every point that bounds leave open for query `at`.
 
     `bounds` are of the points from `start` on, and `minima` those of runs of them. The
-    best point of the best runs comes first. Codes are read before rows where there are
-    any.
+    best point of the best runs comes first. Codes, if any, are read before rows.
     """
     rows, origin, norms, sizes, U, unit, near = candidates
     codes, steps, errors, _ = coded
@@ -298,9 +293,8 @@ def nearest_in_tile(
 ):
     """Neighbours among the points of a tile, from products of many queries with them.
 
-    `tile` has the products (queries, points) from the point `start` on; the first four
-    arguments are those of the search's `_tiles`. Neighbours are put in order after the
-    `last` tile.
+    `tile` has products (queries, points) from the point `start` on; with `norms` and
+    `shifts` added, these are bounds. Neighbours are put in order after the `last` tile.
     """
     minima = np.empty((tile.shape[1] + RUN - 1) // RUN, np.float32)
     for at in range(len(tile)):
@@ -314,21 +308,18 @@ def nearest_in_tile(
 @njit(cache=True, nogil=True, fastmath=_SUMS)
 def _round_along(P, g, length, unit, rounded):
     """Write P g as whole numbers: their step, ‖Pg‖, and ‖g - PᵀPg‖ or more."""
-    along, share, rest, largest = np.zeros(len(P)), 0.0, 1 + 1e-12, 0.0
-    if length > 0:
-        share = 1 / length
+    along, total, largest = np.zeros(len(P)), 0.0, 0.0
+    direction = g / length if length > 0 else g
     for c in range(len(P)):
         for j in range(np.uint64(len(g))):
-            along[c] += P[c, j] * (share * g[j])
-        rest -= along[c] * along[c]
+            along[c] += P[c, j] * direction[j]
+        total += along[c] * along[c]
         largest = max(largest, abs(along[c]))
     for c in range(len(P)):
         if largest > 0:
-            rounded[c] = np.int16(np.rint(along[c] / largest * 32767))
-    size = np.sqrt(1 + 1e-12 - min(rest, 1.0))
-    rest = np.sqrt(max(rest, 1e-12))
-    scale = length * unit
-    return scale * largest / 32767, scale * size, scale * rest
+            rounded[c] = np.int16(np.rint(along[c] / largest * MOST_WHOLE))
+    rest, scale = np.sqrt(max(1 - total, 0.0) + 1e-12), length * unit
+    return scale * largest / MOST_WHOLE, scale * np.sqrt(total), scale * rest
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)

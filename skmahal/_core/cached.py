@@ -163,9 +163,8 @@ def low_rank_sum(U, W, V, points, jobs=1):
         total = U + W @ V.T
         return total, U.T @ W, float(np.vdot(total, total))
     total, W, V = np.empty_like(U), np.ascontiguousarray(W), np.ascontiguousarray(V.T)
-    U = U.view()
     # The loop is compiled for a U that cannot be written to, as one that is mapped.
-    U.flags.writeable = False
+    U = np.broadcast_to(U, U.shape)
 
     def add(here):
         pulled = np.zeros_like(V)
@@ -378,6 +377,9 @@ def restored(values):
         arrays["coded"] = CodedPoints.restored(values["coded"], n, width)
     plan = None if values["plan"] is None else search.Plan(**values["plan"])
     require(plan is None or "norms" in arrays, "there are no norms")
+    if plan is not None:
+        known = {"rows", "scan", *(("lead", "codes") if "coded" in arrays else ())}
+        require({plan.many, plan.one} <= known, f"there are no codes for {plan[:2]}")
     rest = {"version": version, "caches": caches, "plan": plan}
     rest.update({name: float(values[name]) for name in ("moved", "square")})
     return State(points, U, **arrays, **rest)

@@ -29,7 +29,8 @@ ARRAYS = ("codes", "steps", "errors", "sizes", "lead")
 ARRAYS += ("short", "short_steps", "short_errors", "short_rests")
 _SAMPLE = 2000
 _SAMPLE_BYTES = 1 << 26
-_BLOCK_BYTES = 1 << 22
+# Numbers that stay in cache in float64.
+_BLOCK_NUMBERS = 1 << 19
 MOST_LEAD = 256
 
 _EPS = float(np.finfo(np.float32).eps)
@@ -71,16 +72,15 @@ class CodedPoints(NamedTuple):
 
     def with_lead(self, r_many, r_one, rows, origin, jobs=1):
         """Codes with other numbers of leading coordinates. O(nd r)."""
-        length, single = len(self.codes), np.float32
-        new = {name: np.zeros(length, single) for name in ARRAYS[6:]}
-        new["lead"] = np.zeros((length, r_many + 2), single)
-        new["short"] = np.zeros((length, _padded(r_one)), np.int8)
+        new = {name: np.zeros_like(self.steps) for name in ARRAYS[6:]}
+        new["lead"] = np.zeros((len(self.codes), r_many + 2), np.float32)
+        new["short"] = np.zeros((len(self.codes), _padded(r_one)), np.int8)
         coded = self._replace(r_many=r_many, r_one=r_one, **new)
 
         def fill(here):
             coded._write_lead(here, (rows[here] - origin) / self.unit)
 
-        run(fill, slices(self.n, _step(rows)), jobs)
+        run(fill, slices(self.n, max(1, _BLOCK_NUMBERS // rows.shape[1])), jobs)
         return coded
 
     def write(self, positions, rows, origin):
@@ -156,7 +156,7 @@ class CodedPoints(NamedTuple):
     def check(self, rows, origin):
         """Assert that the bounds of codes and leading coordinates hold. O(nd)."""
         assert self.n == len(rows), "codes are of another number of points"
-        for here in slices(self.n, _step(rows)):
+        for here in slices(self.n, max(1, _BLOCK_NUMBERS // rows.shape[1])):
             x = (rows[here] - origin) / self.unit
             sizes, d = np.sqrt(row_squares(x)), x.shape[1]
             limit, z = 4 * _EPS * sizes[:, np.newaxis], x @ self.P.T
@@ -188,7 +188,7 @@ def encode(rows, origin, unit, P, jobs=1):
     def fill(here):
         coded.write(here, rows[here], origin)
 
-    run(fill, slices(n, _step(rows)), jobs)
+    run(fill, slices(n, max(1, _BLOCK_NUMBERS // rows.shape[1])), jobs)
     return coded
 
 
@@ -215,11 +215,6 @@ def eight_bits(values, width):
 def _padded(columns):
     """Columns of codes: a multiple of what loops read at a time."""
     return -(-columns // _WIDTH) * _WIDTH
-
-
-def _step(rows):
-    """Number of rows that stay in cache in float64."""
-    return max(1, _BLOCK_BYTES // (8 * rows.shape[1]))
 
 
 def power_of_two(length):

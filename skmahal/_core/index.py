@@ -14,7 +14,7 @@ from .cached import Map, State
 from .lock import ReadWriteLock
 from .metric import change_between
 from .points import DensePoints, SparsePoints, grown, owned, row_squares
-from .search import DenseSearch, SparseSearch, transform
+from .search import DenseSearch, Queries, SparseSearch, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
 
@@ -192,11 +192,10 @@ class Index:
             self._commit(cached.without_rows(state, mask))
 
     def truncate(self, n):
-        """Keep the first n points, to undo an :meth:`append`. O(1) for dense points."""
+        """Keep the first n points, to undo an :meth:`append`. O(nd)."""
         with self.lock.changing():
-            state = cached.with_current_rows(self._finished())
-            if self._shared:
-                state, self._shared = cached.unshared(state), False
+            # Points that come next are written behind the first n.
+            state = cached.unshared(cached.with_current_rows(self._finished()))
             if state.coded is not None:
                 state = state._replace(coded=state.coded._replace(n=n))
             self._commit(state._replace(points=state.points.truncated(n)))
@@ -253,12 +252,12 @@ class Index:
         if jobs > 1 and Q.shape[0] > jobs:
             step = slices(Q.shape[0], -(-Q.shape[0] // jobs))
             parts = run(lambda here: self._queries(search, Q[here]), step, jobs)
-            return tuple(np.concatenate(part) for part in zip(*parts, strict=True))
+            return Queries(*map(np.concatenate, zip(*parts, strict=True)))
         with np.errstate(over="ignore", invalid="ignore"):
             if self._state.images is not None:
                 Q = transform(Q, self._state.U, self._state.points.origin)
             queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
-            fits = queries[2].max() < cached.largest_square(self.dtype)
+            fits = queries.squares.max() < cached.largest_square(self.dtype)
         if not fits:
             raise ValueError(
                 f"X has queries that are too large for distances in {self.dtype}."
@@ -284,8 +283,6 @@ class Index:
                 queries = self._queries(search, Q[here], jobs)
                 near = search.kneighbors(queries, K, jobs, self.working_bytes)
                 found.append(self._distances_of(Q[here], *near))
-            if len(found) == 1:
-                return found[0]
             return tuple(map(np.concatenate, zip(*found, strict=True)))
 
     def evaluate(self, Q, candidates, K):
@@ -548,4 +545,5 @@ class Index:
         """The index that was saved, or a ValueError that says what is wrong with it."""
         index = cls.__new__(cls)
         index._begin(cached.restored(values), values["n_neighbors"])
+        index._shared = True
         return index

@@ -58,16 +58,6 @@ def warm_up(dtypes=(np.float32, np.float64)):
             kernels(dtype, way)
 
 
-def read_only(array):
-    """A view of `array` that cannot be written to, for loops that only read it.
-
-    Loops are compiled for such arrays alone, because those mapped from a file are.
-    """
-    view = array.view()
-    view.flags.writeable = False
-    return view
-
-
 def _wait_for(dtype, way):
     """Load the module, and compile what a way needs of it, on another thread."""
     result = {}
@@ -98,6 +88,7 @@ def _wait_for(dtype, way):
 def _compile(module, dtype, way):
     """Make a small search in one way, with arrays of the types that loops get."""
     from .codes import encode
+    from .points import read_only
     from .search import DenseSearch, Space
 
     rows, origin = np.arange(600, dtype=dtype).reshape(300, 2) % 7, np.zeros(2)

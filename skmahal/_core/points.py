@@ -23,6 +23,16 @@ def owned(array):
     return array if array.flags.writeable else array.copy(order="K")
 
 
+def read_only(array):
+    """A view of `array` that cannot be written to, for loops that only read it.
+
+    Loops are compiled for such arrays alone, because those mapped from a file are.
+    """
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
 def grown(buffer, used, needed):
     """`buffer`, or a copy of its `used` rows followed by zeros, `needed` or more."""
     if needed <= len(buffer):
@@ -57,12 +67,14 @@ class DensePoints:
     is_sparse = False
     loops = None
 
-    def __init__(self, X):
-        self.buffer = np.array(X, order="C", copy=True)
+    def __init__(self, X, origin=None, changed=0):
+        self.buffer = np.array(X, order="C") if origin is None else X
         self.n, self.d = self.buffer.shape
         # Transformed rows of at most so many columns are held.
         self.widest, self.step = self.d // 4, max(1, _BLOCK_BYTES // (8 * self.d))
-        self.centre()
+        self.origin, self.changed = origin, changed
+        if origin is None:
+            self.centre()
 
     @property
     def array(self):
@@ -93,12 +105,12 @@ class DensePoints:
             columns = np.ascontiguousarray(V.T, dtype=np.float64)
 
             def fill(here):
-                rows = array[here]
-                # Loops are compiled for rows that cannot be written to.
-                rows.flags.writeable = False
+                rows = read_only(array[here])
                 self.loops.dots(rows, self.origin, columns, product[here])
 
-            run(fill, slices(self.n, -(-self.n // jobs)), jobs)
+            # One of the threads may start late, or share its core.
+            parts = 1 if jobs == 1 else 8 * jobs
+            run(fill, slices(self.n, -(-self.n // parts)), jobs)
         else:
 
             def fill(here):
@@ -142,15 +154,10 @@ class DensePoints:
     @classmethod
     def restored(cls, saved):
         """The storage that was saved."""
-        points = cls.__new__(cls)
         rows = array_from(saved, "rows", FLOATS, (None, None))
         require(rows.size, "there are no points")
-        points.buffer, (points.n, points.d) = np.ascontiguousarray(rows), rows.shape
-        points.widest = points.d // 4
-        points.step = max(1, _BLOCK_BYTES // (8 * points.d))
-        points.origin = array_from(saved, "origin", FLOATS[1:], rows.shape[1:])
-        points.changed = integer_from(saved, "changed")
-        return points
+        origin = array_from(saved, "origin", FLOATS[1:], rows.shape[1:])
+        return cls(np.ascontiguousarray(rows), origin, integer_from(saved, "changed"))
 
 
 class SparsePoints:

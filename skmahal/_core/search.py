@@ -17,8 +17,8 @@ import numpy as np
 from scipy import sparse
 
 from . import codes as coding
-from .kernels import available, kernels, read_only
-from .points import row_squares
+from .kernels import available, kernels
+from .points import read_only, row_squares
 from .threads import run, slices
 
 _EPS = float(np.finfo(np.float32).eps)
@@ -34,21 +34,23 @@ _PRODUCT, _BOUND = 0.025, 0.6
 _CODE, _CODE_COLUMN = 200, 0.06
 _ROW, _ROW_COLUMN = 100, 0.2
 
-# Of a code in order: a bound, and what comes with every product.
+# Of a bound from a code, when codes are read in order.
 _IN_ORDER = 4
 
 # Rows that are read for one query at the end, beyond the neighbours.
 _LAST = 30
 
+# Numbers of leading coordinates that are tried, on so many queries from a sample.
 _LEADS = (0, 32, 64, 96, 128, 192, 256)
 _QUERIES = 32
-_SMALL = 1 << 15
-_PILOT = 8
-_FEW = 4
-_MOST_BATCH = 256
-_PAIRS = 4096
-_MOST_UNITS = 1e25
-_LEAST_LENGTH = 1e-140
+
+# Numbers of a space up to which there are no codes; queries below which each is alone;
+# queries at a time, and of these the first, on which a way is tried; pairs at a time.
+_SMALL, _FEW, _MOST_BATCH, _PILOT, _PAIRS = 1 << 15, 4, 256, 8, 4096
+
+# Squares beyond so many units, units that are smaller, and lengths that are, have no
+# bounds: their products leave the range of numbers.
+_FARTHEST, _LEAST_UNIT, _LEAST_LENGTH = 1e25, 1e-290, 1e-140
 
 # Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
 # coordinates are worth more, since they leave fewer codes the more of them are known.
@@ -67,6 +69,19 @@ class Space(NamedTuple):
     norms: np.ndarray
     sizes: np.ndarray
     U: np.ndarray
+
+
+class Queries(NamedTuple):
+    """Queries q, ``g = UᵀU(q - origin)``, ``‖U(q - origin)‖²`` and ‖g‖."""
+
+    points: np.ndarray
+    gradients: np.ndarray
+    squares: np.ndarray
+    lengths: np.ndarray
+
+    def some(self, part):
+        """Some of the queries, as arrays that cannot be written to."""
+        return Queries(*[read_only(values[part]) for values in self])
 
 
 class Plan(NamedTuple):
@@ -114,38 +129,37 @@ def choose(n, d, shares):
     if shares:
         one["codes"] = cost("codes", n, d, 0, 0.0, many=False)
         for is_many, costs in ((True, many), (False, one)):
-            each = {r: cost("lead", n, d, r, s, is_many) for r, s in shares.items()}
-            best[is_many] = min(each, key=each.get)
-            costs["lead"] = each[best[is_many]]
+            tried = [r for r in shares if r or is_many]
+            each = {r: cost("lead", n, d, r, shares[r], is_many) for r in tried}
+            if each:
+                best[is_many] = min(each, key=each.get)
+                costs["lead"] = each[best[is_many]]
     ways = min(many, key=many.get), min(one, key=one.get)
     used = (r * (way == "lead") for r, way in zip(best.values(), ways, strict=True))
     return Plan(*ways, *used, {"many": many, "one": one})
 
 
 class DenseSearch:
-    """Neighbours among the rows of a :class:`Space`, by brute force without codes.
+    """Neighbours among the rows of a :class:`Space`; without codes, by brute force.
 
-    A change of rows or metric makes another one. `module` are the loops while these are
-    being compiled.
+    A change of rows or metric makes another one. `module` has the compiled loops; None
+    is to wait until they are compiled.
     """
 
     def __init__(self, space, coded=None, plan=None, module=None):
         self.space, self.module = space, module
         rows, origin, norms, sizes, U = space
-        self.n, self.d = rows.shape
-        self.plan = choose(self.n, self.d, {}) if plan is None else plan
+        n, d = self.n, self.d = rows.shape
+        self.plan = choose(n, d, {}) if plan is None else plan
         if coded is None:
-            coded = coding.without_codes(sizes, self.d)
-        self.P, n = read_only(coded.P), self.n
+            coded = coding.without_codes(sizes, d)
         held = {name: read_only(getattr(coded, name)[:n]) for name in coding.ARRAYS}
-        self.lead, self.r_many = held["lead"], coded.r_many
+        self.P, self.r_many, self.r_one = read_only(coded.P), coded.r_many, coded.r_one
+        self.lead, self.sizes, self.unit = held["lead"], held["sizes"], coded.unit
         self.codes = tuple(held[name] for name in coding.ARRAYS[:4])
         self.short = tuple(held[name] for name in coding.ARRAYS[5:])
-        self.r_one = coded.r_one
-        self.unit, self.sizes = coded.unit, coded.sizes[: self.n]
         self.norm_unit = coding.power_of_two(norms.max())
-        keep = (1 - 1e-9 - 8 * _EPS) / self.norm_unit
-        self.norms = (keep * norms).astype(np.float32)
+        self.norms = np.float32((1 - 1e-9 - 8 * _EPS) / self.norm_unit * norms)
         arrays = map(read_only, (rows, origin, norms, self.sizes, U))
         self.candidates = *arrays, self.unit, NEAR
         # Products with rows that are not centred then lose few digits.
@@ -153,7 +167,7 @@ class DenseSearch:
         self.is_central = self.away <= 4 and 1e-15 < self.unit < 1e15
 
     def queries(self, points):
-        """Queries q, ``g = UᵀU(q - origin)``, ``‖U(q - origin)‖²`` and ‖g‖; O(kd)."""
+        """The :class:`Queries` of some points. O(kd) each."""
         origin, U = self.space.origin, self.space.U
         points = np.ascontiguousarray(points, dtype=np.float64)
         images = gradients = points - origin
@@ -168,7 +182,7 @@ class DenseSearch:
             largest[largest == 0] = 1
             shares = gradients / largest[:, np.newaxis]
             lengths = largest * np.sqrt(row_squares(shares))
-        return points, gradients, squares, lengths
+        return Queries(points, gradients, squares, lengths)
 
     def kneighbors(self, queries, K, jobs=1, working_bytes=1 << 24, way=None):
         """Squared distances and positions of the K nearest rows, in ascending order.
@@ -176,48 +190,43 @@ class DenseSearch:
         Ties go to the lower position. A thread holds `working_bytes` of bounds. `way`
         overrides the plan.
         """
-        count = len(queries[0])
+        count = len(queries.squares)
         if not available() or self.n < 4 * K:
             return self._by_partition(queries, K, working_bytes)
         indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
         found = indices, squares, np.zeros(count, np.intp)
+        far, done = self._are_far(queries), 0
         if count < _FEW:
-            parts, chosen = slices(count, 1), way or self.plan.one
-        else:
-            step = min(_MOST_BATCH, -(-count // jobs))
-            parts, chosen = slices(count, step), way or self.plan.many
-        if self._are_far(queries):
-            chosen = "scan"
+            chosen = "scan" if far else way or self.plan.one
+            for part in slices(count, 1):
+                self._find_one(queries, found, part, chosen, jobs if count == 1 else 1)
+            return squares, indices
+        chosen = "scan" if far else way or self.plan.many
         if chosen == "lead" and way is None and count >= 8 * _PILOT:
-            self._find(queries, found, slice(0, _PILOT), "lead", working_bytes)
-            chosen = self._way_after(found[2][:_PILOT])
-            later = [part for part in parts if part.stop > _PILOT]
-            parts = [slice(max(part.start, _PILOT), part.stop) for part in later]
-        if count < _FEW:
-            for part in parts:
-                self._find_one(queries, found, part, chosen, jobs)
-        else:
-            rest = chosen, working_bytes
-            run(lambda part: self._find(queries, found, part, *rest), parts, jobs)
+            done = _PILOT
+            self._find(queries, found, slice(0, done), "lead", working_bytes)
+            # The first queries say how many codes the others will read.
+            opened = found[2][:done].mean() / self.n
+            lead = cost("lead", self.n, self.d, self.r_many, opened, many=True)
+            chosen = "lead" if lead < self.plan.costs["many"]["rows"] else "rows"
+
+        def find(part):
+            part = slice(done + part.start, done + part.stop)
+            self._find(queries, found, part, chosen, working_bytes)
+
+        run(find, slices(count - done, min(_MOST_BATCH, -(-count // jobs))), jobs)
         return squares, indices
 
     def _are_far(self, queries):
         """Whether queries are so far away that bounds in float32 mean nothing."""
-        _, _, squares, lengths = queries
-        most = _MOST_UNITS * self.norm_unit
-        return not (squares.max() < most and self.unit * lengths.max() < most)
-
-    def _way_after(self, opened):
-        """The cheaper way for a batch, by the codes that its first queries read."""
-        share = opened.mean() / self.n
-        lead = cost("lead", self.n, self.d, self.r_many, share, many=True)
-        rows = cost("rows", self.n, self.d, 0, 0.0, many=True)
-        return "lead" if lead < rows else "rows"
+        most, reach = _FARTHEST * self.norm_unit, self.unit * queries.lengths.max()
+        fits = queries.squares.max() < most and reach < most
+        return not fits or self.norm_unit < _LEAST_UNIT
 
     def _arguments(self, queries, found, part, way):
         """The loops for a way, and their arguments for some of the queries."""
         loops = self.module or kernels(self.space.rows.dtype, way)
-        batch = loops.Queries(*[read_only(values[part]) for values in queries])
+        batch = queries.some(part)
         heaps = loops.Found(*[values[part] for values in found])
         codes, candidates = loops.Codes(*self.codes), loops.Candidates(*self.candidates)
         if way != "lead":
@@ -226,14 +235,13 @@ class DenseSearch:
 
     def _find(self, queries, found, part, way, working_bytes):
         """Fill in the neighbours of some of the queries, all at once."""
-        loops, *rest = self._arguments(queries, found, part, way)
-        batch, codes, candidates, heaps = rest
+        loops, batch, codes, points, heaps = self._arguments(queries, found, part, way)
         if way == "scan":
-            loops.nearest_by_scan(batch, candidates, heaps)
+            loops.nearest_by_scan(batch, points, heaps)
             return
         for here, *bounds in self._tiles(way, batch, working_bytes):
             place = here.start, here.stop == self.n, self.norm_unit
-            loops.nearest_in_tile(*bounds, *place, batch, codes, candidates, heaps)
+            loops.nearest_in_tile(*bounds, *place, batch, codes, points, heaps)
 
     def _tiles(self, way, queries, working_bytes):
         """Slices of points; products of queries with them, norms, and shifts of these.
@@ -250,7 +258,8 @@ class DenseSearch:
             scale, unit = 2 / self.norm_unit, 1.0 if direct else self.unit
             factors = (-scale * unit * gradients).astype(np.float32)
             rounding = (self.d + 16) * _EPS * scale * self.unit * lengths.max()
-            norms = norms - np.float32(rounding) * (self.sizes + np.float32(self.away))
+            away = np.float32(self.away if direct else 0)
+            norms = norms - np.float32(rounding) * (self.sizes + away)
             if direct:
                 shifts = (scale * (gradients @ self.space.origin)).astype(np.float32)
         count, size = len(factors), min(_TILE_BYTES[way], working_bytes)
@@ -299,9 +308,10 @@ class DenseSearch:
         """
         rows, origin, norms, _, _ = self.space
         _, gradients, squares, lengths = queries
-        dtype, centre = rows.dtype, origin.astype(rows.dtype)
+        dtype = rows.dtype
         units = np.maximum(self.norm_unit, 2.0 ** np.ceil(np.log2(squares + 1e-300)))
-        factors = (-2 * gradients / units[:, np.newaxis]).astype(dtype)
+        unit = 1.0 if self.is_central else self.unit
+        factors = (-2 * unit * gradients / units[:, np.newaxis]).astype(dtype)
         base = squares / units
         if self.is_central:
             D = factors @ rows.T
@@ -309,14 +319,16 @@ class DenseSearch:
         else:
             D = np.empty((len(squares), self.n), dtype)
             for here in slices(self.n, max(1, (1 << 22) // rows[:1].nbytes)):
-                np.matmul(factors, (rows[here] - centre).T, out=D[:, here])
+                centred = ((rows[here] - origin) / unit).astype(dtype)
+                np.matmul(factors, centred.T, out=D[:, here])
         D += base.astype(dtype)[:, np.newaxis]
         held = (norms / self.norm_unit).astype(dtype)
         ratios = (self.norm_unit / units).astype(dtype)
         D += held if (ratios == 1).all() else ratios[:, np.newaxis] * held
         # What rounding is relative to: all that a square is the difference of.
         share = 1e-3 if dtype == np.float32 else NEAR
-        reach = self.unit * self.sizes.astype(np.float64) + np.linalg.norm(origin)
+        away = self.away * self.is_central
+        reach = self.unit * (self.sizes.astype(np.float64) + away)
         most = share * (squares + norms.max() + lengths * reach.max()) / units
         for at in np.flatnonzero(D.min(axis=1) <= most):
             limits = share * (squares[at] + norms + lengths[at] * reach) / units[at]
@@ -329,7 +341,7 @@ class DenseSearch:
         squares = np.empty(len(indices))
         if available():
             loops = self.module or kernels(self.space.rows.dtype, "some")
-            batch = loops.Queries(*map(read_only, queries))
+            batch = queries.some(slice(None))
             candidates = loops.Candidates(*self.candidates)
             loops.squares_to(at, batch, candidates, read_only(indices), squares)
             return squares
@@ -337,31 +349,32 @@ class DenseSearch:
         for here in slices(len(indices), max(1, (1 << 20) // self.d)):
             some = indices[here]
             if not len(U):
-                squares[here] = row_squares(rows[some] - queries[0][at])
+                squares[here] = row_squares(rows[some] - queries.points[at])
                 continue
             # By rows: equal points have equal products, whatever is beside them.
-            base, gaps = queries[2][at], rows[some] - origin
-            products = np.einsum("ij,j->i", gaps, queries[1][at])
+            base, gaps = queries.squares[at], rows[some] - origin
+            products = np.einsum("ij,j->i", gaps, queries.gradients[at])
             found = norms[some] - 2 * products
             sizes = self.unit * self.sizes[some].astype(np.float64)
-            size = base + norms[some] + queries[3][at] * sizes
+            size = base + norms[some] + queries.lengths[at] * sizes
             near = np.flatnonzero(base + found <= NEAR * size)
             squares[here] = base + found
-            gaps = (queries[0][at] - rows[some[near]]) @ U.T
+            gaps = (queries.points[at] - rows[some[near]]) @ U.T
             squares[here][near] = row_squares(gaps)
         return squares
 
     def _by_partition(self, queries, K, working_bytes):
         """Neighbours from all squared distances, for a large K or without numba."""
-        count = len(queries[0])
+        count = len(queries.squares)
         eps = float(np.finfo(self.space.rows.dtype).eps)
         found = np.empty((count, K)), np.empty((count, K), np.intp)
-        sizes = float(self.sizes.max()) * self.unit + np.linalg.norm(self.space.origin)
+        sizes = self.unit * (float(self.sizes.max()) + self.away * self.is_central)
+        norm = self.space.norms.max()
         for here in slices(count, max(1, working_bytes // (8 * self.n))):
-            part = tuple(values[here] for values in queries)
+            part = queries.some(here)
             D, units = self.squares(part)
             for at, values in enumerate(D):
-                size = part[2][at] + self.space.norms.max() + 2 * part[3][at] * sizes
+                size = part.squares[at] + 2 * part.lengths[at] * sizes + norm
                 rounding = 2 * (self.d + 16) * eps * size / units[at]
                 limit = np.partition(values, K - 1)[K - 1] + rounding
                 near = np.flatnonzero(values <= limit)
@@ -376,12 +389,12 @@ class DenseSearch:
 
         A list of pairs, one a query, in order of position.
         """
-        count = len(queries[0])
+        count = len(queries.squares)
         near = [[np.arange(self.n)]] * count
         if not self._are_far(queries):
-            near = [[] for _ in range(count)]
-            limits = (square - queries[2]) / self.norm_unit
-            limits += 4 * _EPS * (np.abs(limits) + queries[2] / self.norm_unit)
+            near, base = [[] for _ in range(count)], queries.squares / self.norm_unit
+            limits = square / self.norm_unit - base
+            limits += 4 * _EPS * (np.abs(limits) + base) + 1e-30
             tiles = self._tiles(self.plan.many, queries, working_bytes)
             for here, products, norms, shifts in tiles:
                 for at, values in enumerate(products):

@@ -12,7 +12,8 @@ The leaves are buckets of consecutive points. Sums of rows do not depend on the 
 
 import numpy as np
 
-from .kernels import kernels, read_only
+from .kernels import kernels
+from .points import read_only
 
 BUCKET = 128
 _ROUNDS = 64
@@ -76,19 +77,19 @@ class DistanceTree:
             return self._one_by_one(queries, start, stop, search)
         nodes = self._covering(first, last)
         count, norms = self.counts[nodes].sum(), self.norms[nodes].sum()
-        cross = queries[1] @ self.sums[nodes].sum(axis=0)
-        total = count * queries[2] - 2 * cross + norms
-        size = count * queries[2] + 2 * np.abs(cross) + norms
+        cross = queries.gradients @ self.sums[nodes].sum(axis=0)
+        total = count * queries.squares - 2 * cross + norms
+        size = count * queries.squares + 2 * np.abs(cross) + norms
         for edge in ((start, first * BUCKET), (last * BUCKET, stop)):
             if edge[0] < edge[1]:
                 total += self._one_by_one(queries, *edge, search)
         lost = np.flatnonzero(total <= _CANCELLED * size)
-        some = tuple(values[lost] for values in queries)
+        some = queries.some(lost)
         total[lost] = self._one_by_one(some, start, stop, search)
         return total
 
     def _one_by_one(self, queries, start, stop, search):
-        points, totals = np.arange(start, stop), np.zeros(len(queries[0]))
+        points, totals = np.arange(start, stop), np.zeros(len(queries.squares))
         for at in range(len(totals)):
             totals[at] = search.squares_to(queries, at, points).sum()
         return totals
@@ -115,13 +116,13 @@ class DistanceTree:
         all distances, which changes the cost and not the distribution. Uniform where
         all distances are zero.
         """
-        count = len(queries[0])
+        count = len(queries.squares)
         draws = np.full((count, size), -1, dtype=np.intp)
         nodes = tuple(map(read_only, (self.sums, self.norms, self.counts)))
         depth = self.capacity.bit_length() - 1
         loops = kernels(np.dtype(np.float64), "walk")
         for at in range(count):
-            base, g = queries[2][at], read_only(queries[1][at])
+            base, g = queries.squares[at], read_only(queries.gradients[at])
             root = self.n * base - 2 * (g @ self.sums[1]) + self.norms[1]
             lost = not root > _CANCELLED * (self.n * base + self.norms[1])
             for _ in range(0 if lost else _ROUNDS):

@@ -266,3 +266,14 @@ def test_bounds_of_one_query_allow_for_the_rounding_of_norms(r):
     for at in range(40):
         found = index.kneighbors(X[at : at + 1] + np.float32(1e-6), 3)
         assert_nearest(*found, truth[at : at + 1], 1e-5, 1e-9)
+
+
+def test_an_index_that_was_restored_has_its_own_points():
+    X = np.random.default_rng(0).normal(size=(300, D))
+    index = Index(None, X)
+    other = Index.restored(index.saved())
+    other.assign(np.array([3]), np.full((1, D), 9.0))
+    other.append(np.full((1, D), 8.0))
+    np.testing.assert_array_equal(index.X, X)
+    index.check()
+    other.check()

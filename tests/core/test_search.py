@@ -208,3 +208,83 @@ def test_units_are_powers_of_two_at_or_above_a_length(length):
     unit = power_of_two(length)
     assert length <= unit
     assert np.frexp(unit)[0] == 0.5
+
+
+# --- numbers at the ends of their range -----------------------------------------------
+
+
+@compiled
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e17, 1e19, 1e20, 1e22, 1e24, 1e30])
+def test_one_point_is_so_large_that_products_of_others_underflow(size, dtype):
+    X = np.random.default_rng(0).normal(size=(96, 4)).astype(dtype)
+    X[-1] = size if dtype == np.float64 else min(size, 1e18)
+    space = space_of(X, None)._replace(origin=np.zeros(4))
+    squares = row_squares(X)
+    space = space._replace(norms=squares, sizes=squares)
+    P = leading_directions(X, 2, np.random.default_rng(0))
+    coded = encode(X, space.origin, unit_of(space), P)
+    found = DenseSearch(space, coded.with_lead(2, 2, X, space.origin))
+    Q = (1.01 * X[:5]).astype(dtype)
+    truth = Oracle(None, X).query_all(Q)
+    for way in WAYS:
+        for queries in (Q, Q[:1]):
+            if way == "codes" and len(queries) > 1:
+                continue
+            squares, indices = found.kneighbors(found.queries(queries), 3, way=way)
+            assert_nearest(np.sqrt(squares), indices, truth[: len(queries)], 1e-7, 0)
+    for at, (near, _) in enumerate(found.within(found.queries(Q), 1.0, 1 << 20)):
+        np.testing.assert_array_equal(near, np.flatnonzero(truth[at] <= 1.0))
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+def test_queries_below_the_smallest_normal_number(way):
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    X -= X.mean(axis=0)
+    space = space_of(X, None)._replace(origin=np.zeros(4))
+    P = leading_directions(X, 2, np.random.default_rng(0))
+    coded = encode(X, space.origin, unit_of(space), P)
+    found = DenseSearch(space, coded.with_lead(2, 2, X, space.origin))
+    Q = np.array([[1e-310, 0.0, 0.0, 0.0]])
+    squares, indices = found.kneighbors(found.queries(Q), 3, way=way)
+    assert_nearest(np.sqrt(squares), indices, Oracle(None, X).query_all(Q), 1e-7, 0)
+
+
+@compiled
+@pytest.mark.parametrize("way", WAYS)
+def test_every_position_is_that_of_a_point_under_a_tiny_metric(way):
+    X = np.random.default_rng(0).normal(size=(300, 4))
+    found = searcher(X, 1e-155 * np.eye(4), 2)
+    for count in (1, 5):
+        _, indices = found.kneighbors(found.queries(X[:count]), 3, way=way)
+        assert indices.max() < 300
+
+
+def test_rows_of_denormal_size_have_distances():
+    X = (1e-40 * np.random.default_rng(0).normal(size=(12, 4))).astype(np.float32)
+    found = DenseSearch(space_of(X, None))
+    _, indices = found.kneighbors(found.queries(X[:3]), 4)
+    np.testing.assert_array_equal(indices[:, 0], [0, 1, 2])
+    assert np.isfinite(found.squares(found.queries(X))[0]).all()
+
+
+def test_an_offset_costs_no_more_rows():
+    """Rounding of an origin far away is no part of bounds from centred rows."""
+    X = np.random.default_rng(0).normal(size=(600, 4))
+    for offset in (0.0, 1e6):
+        found = searcher(X + offset, None, r=2)
+        queries = found.queries(X[:1] + offset)
+        bounds = [
+            p + norms + shifts[0]
+            for _, p, norms, shifts in found._tiles("rows", queries, 1 << 20)
+        ]
+        exact = row_squares(X - X[0])
+        limit = (np.sort(exact)[10] - queries.squares[0]) / found.norm_unit
+        assert np.count_nonzero(np.concatenate(bounds, axis=1) <= limit) < 30
+
+
+def test_leading_coordinates_that_are_none_are_not_chosen_for_single_queries():
+    plan = choose(50_000, 64, {0: 0.001, 32: 0.0009})
+    assert plan.one != "lead" or plan.r_one > 0
+    assert choose(50_000, 64, {0: 0.001}).one == "codes"
