@@ -403,22 +403,25 @@ def nearest_by_scan(queries, candidates, found):
 def dots(rows, origin, columns, out):
     """``out[i, c] = (rows[i] - origin) · columns[c]`` in float64, rows read once.
 
-    Columns go in pairs, for which a number is loaded once.
+    Four rows and two columns at a time; at the ends the last ones are taken again.
     """
-    for i in range(np.uint64(len(rows))):
-        for c in range(0, len(columns) - 1, 2):
-            one, other, first, second = columns[c], columns[c + 1], 0.0, 0.0
+    n, p = out.shape
+    for i in range(0, n, 4):
+        places = i, min(i + 1, n - 1), min(i + 2, n - 1), min(i + 3, n - 1)
+        a, b, c, d = rows[i], rows[places[1]], rows[places[2]], rows[places[3]]
+        for s in range(0, p, 2):
+            t = min(s + 1, p - 1)
+            one, other = columns[s], columns[t]
+            a_s = b_s = c_s = d_s = a_t = b_t = c_t = d_t = 0.0
             for j in range(np.uint64(len(origin))):
-                value = np.float64(rows[i, j]) - origin[j]
-                first += value * one[j]
-                second += value * other[j]
-            out[i, c] = first
-            out[i, c + 1] = second
-        if len(columns) % 2:
-            one, first = columns[-1], 0.0
-            for j in range(np.uint64(len(origin))):
-                first += (np.float64(rows[i, j]) - origin[j]) * one[j]
-            out[i, len(columns) - 1] = first
+                u, v, o = one[j], other[j], origin[j]
+                x, y = np.float64(a[j]) - o, np.float64(b[j]) - o
+                z, w = np.float64(c[j]) - o, np.float64(d[j]) - o
+                a_s, b_s, c_s, d_s = a_s + x * u, b_s + y * u, c_s + z * u, d_s + w * u
+                a_t, b_t, c_t, d_t = a_t + x * v, b_t + y * v, c_t + z * v, d_t + w * v
+            sums = (a_s, a_t), (b_s, b_t), (c_s, c_t), (d_s, d_t)
+            for k in range(4):
+                out[places[k], s], out[places[k], t] = sums[k]
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)

@@ -308,9 +308,8 @@ class DenseSearch:
         """
         rows, origin, norms, _, _ = self.space
         _, gradients, squares, lengths = queries
-        dtype = rows.dtype
+        dtype, unit = rows.dtype, 1.0 if self.is_central else self.unit
         units = np.maximum(self.norm_unit, 2.0 ** np.ceil(np.log2(squares + 1e-300)))
-        unit = 1.0 if self.is_central else self.unit
         factors = (-2 * unit * gradients / units[:, np.newaxis]).astype(dtype)
         base = squares / units
         if self.is_central:
