@@ -309,18 +309,16 @@ class Index:
         Squares between transformed rows that rounding may have changed are computed
         from the points; the others are exact already.
         """
-        distances = np.sqrt(squares).astype(self.dtype)
-        if self._state.images is None:
-            return distances, indices
-        near = squares <= _NEAR * self._state.norms[indices]
-        if near.any():
-            queries, places = np.nonzero(near)
+        distances, state = np.sqrt(squares), self._state
+        limit = -1 if state.images is None else _NEAR * state.norms[indices]
+        queries, places = np.nonzero(squares <= limit)
+        if queries.size:
             exact = self._from_points(Q, queries, indices[queries, places])
             distances[queries, places] = exact
             order = np.lexsort((indices, distances))
             distances = np.take_along_axis(distances, order, axis=1)
             indices = np.take_along_axis(indices, order, axis=1)
-        return distances, indices
+        return distances.astype(self.dtype), indices
 
     def _from_points(self, Q, queries, indices):
         """``‖U (q - x)‖`` of pairs of a query and a point, from their differences."""
@@ -507,16 +505,18 @@ class Index:
         with self.lock.reading():
             search = self._searcher()
             state, n, off = self._state, self.n, 0.0
+            rounding = state.square / np.sqrt(self.d)  # of U, where its terms cancel
             for here in slices(n, state.points.step):
                 rows = state.points.array[here]
                 sizes, norms, images = cached.measure(rows, state.points, state.U)
                 error = np.abs(state.norms[here] - norms)
-                limit = state.errors[here] + 1e-13 * (norms + sizes) + 1e-300
+                scale = norms + rounding * sizes
+                limit = state.errors[here] + 1e-13 * scale + 1e-300
                 assert (error <= limit).all(), "squared lengths under the metric"
                 assert np.allclose(state.sizes[here], sizes, 1e-12), "squared lengths"
                 if state.images is not None:
                     gaps = row_squares(state.images[here] - images)
-                    assert (gaps <= 1e-20 * (norms + sizes)).all(), "transformed rows"
+                    assert (gaps <= 1e-20 * scale).all(), "transformed rows"
                 off = max(off, (error / np.maximum(norms, 1e-300)).max(initial=0))
                 for map in state.caches:
                     fresh = (rows if images is None else images) @ map.map.T

@@ -446,7 +446,7 @@ class RadiusNeighborsQueries:
         X, return_distance : as in :meth:`kneighbors`
             Queries, and whether to return the distances.
         radius : float, default=None
-            The distance; None is the one given to the constructor.
+            The distance, compared in the type of the points; None is the constructor's.
         sort_results : bool, default=False
             Whether to order by distance instead of by position.
 

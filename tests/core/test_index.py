@@ -277,3 +277,26 @@ def test_an_index_that_was_restored_has_its_own_points():
     np.testing.assert_array_equal(index.X, X)
     index.check()
     other.check()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("k", [1, 20])
+def test_a_large_step_of_the_metric_passes_the_check(k, dtype):
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        X, U = rng.normal(size=(1000, 40)).astype(dtype), rng.normal(size=(k, 40))
+        index = Index(U, X)
+        index.prepare()
+        index.add_low_rank(1e4 * rng.normal(size=(k, 1)), rng.normal(size=(40, 1)))
+        assert index.check() < 1e-8
+
+
+def test_the_order_of_neighbours_does_not_depend_on_other_queries():
+    """Few rows of U, and points whose distances are equal in float32."""
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        X = rng.normal(size=(3000, 100)).astype(np.float32)
+        index = Index(rng.normal(size=(12, 100)), X)
+        q = rng.normal(size=(1, 100)).astype(np.float32)
+        alone, batch = (index.kneighbors(Q, 3000) for Q in (q, np.vstack([q, X[:1]])))
+        np.testing.assert_array_equal(alone[1][0], batch[1][0])
