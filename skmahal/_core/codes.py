@@ -95,17 +95,12 @@ class CodedPoints(NamedTuple):
         """Write leading coordinates of centred rows at some positions, in place."""
         z = centred @ self.P[: max(self.r_many, self.r_one)].T
         squares, z_one = row_squares(centred), z[:, : self.r_one]
-        many, one = (
-            np.maximum(squares - row_squares(z[:, :r]), 0) + 1e-12 * squares
-            for r in (self.r_many, self.r_one)
-        )
-        columns = (
-            z[:, : self.r_many],
-            (1 + 32 * _EPS) * np.sqrt(many) + _TINY,
-            np.sqrt(squares),
-        )
+        r_both, slack = (self.r_many, self.r_one), 1e-12 * squares
+        left = [np.maximum(squares - row_squares(z[:, :r]), 0) for r in r_both]
+        many, one = ((1 + 32 * _EPS) * np.sqrt(sq + slack) + _TINY for sq in left)
+        columns = z[:, : self.r_many], many, np.sqrt(squares)
         self.lead[positions] = np.column_stack(columns)
-        self.short_rests[positions] = (1 + 32 * _EPS) * np.sqrt(one) + _TINY
+        self.short_rests[positions] = one
         codes, steps, errors, lengths = eight_bits(z_one, self.short.shape[1])
         # Rounding of the query, and of sums in float32, belongs to the errors.
         rounding = np.sqrt(self.r_one) / MOST_WHOLE + 16 * _EPS
@@ -176,14 +171,15 @@ class CodedPoints(NamedTuple):
                 assert (exact <= rests + 1e-6 * sizes).all(), "lengths that are left"
 
 
-def encode(rows, origin, unit, P, jobs=1):
-    """The :class:`CodedPoints` of rows, without leading coordinates yet. O(nd)."""
+def encode(rows, origin, unit, P, r_many=0, r_one=0, jobs=1):
+    """The :class:`CodedPoints` of rows, with leading coordinates along P. O(nd r)."""
     n, d = rows.shape
     codes = np.zeros((n, _padded(d)), np.int8)
     steps, errors, sizes, *rest = np.zeros((6, n), np.float32)
-    lead, short = np.zeros((n, 2), np.float32), np.zeros((n, 0), np.int8)
+    lead = np.zeros((n, r_many + 2), np.float32)
+    short = np.zeros((n, _padded(r_one)), np.int8)
     whole = codes, steps, errors, sizes
-    coded = CodedPoints(n, unit, 0, 0, P, *whole, lead, short, *rest)
+    coded = CodedPoints(n, unit, r_many, r_one, P, *whole, lead, short, *rest)
 
     def fill(here):
         coded.write(here, rows[here], origin)

@@ -44,13 +44,14 @@ _LAST = 30
 _LEADS = (0, 32, 64, 96, 128, 192, 256)
 _QUERIES = 32
 
-# Numbers of a space up to which there are no codes; queries below which each is alone;
-# queries at a time, and of these the first, on which a way is tried; pairs at a time.
-_SMALL, _FEW, _MOST_BATCH, _PILOT, _PAIRS = 1 << 15, 4, 256, 8, 4096
-
-# Squares beyond so many units, units that are smaller, and lengths that are, have no
-# bounds: their products leave the range of numbers.
-_FARTHEST, _LEAST_UNIT, _LEAST_LENGTH = 1e25, 1e-290, 1e-140
+_SMALL = 1 << 15  # numbers of a space up to which it has no codes
+_FEW = 4  # queries below which each is searched by itself
+_MOST_BATCH = 256  # queries that are searched at a time
+_PILOT = 8  # first queries of a batch, on which "lead" is tried
+_PAIRS = 4096  # pairs whose differences are computed at a time
+_FARTHEST = 1e25  # squares of more units than this have no bounds in float32
+_LEAST_UNIT = 1e-290  # squared lengths in smaller units have no bounds
+_LEAST_LENGTH = 1e-140  # the square of a smaller length is not a normal number
 
 # Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
 # coordinates are worth more, since they leave fewer codes the more of them are known.
@@ -417,13 +418,15 @@ def prepare(space, coded, K, jobs=1):
     rng = np.random.default_rng(0)
     positions = coding.sample_positions(n, d, rng)
     rows = space.rows[positions] - space.origin
-    if coded is None:
+    P = None if coded is None else coded.P
+    if P is None:
         P = coding.leading_directions(rows, min(coding.MOST_LEAD, d), rng)
+    plan = choose(n, d, lead_shares(space, positions, rows, P, K))
+    r = plan.r_many, plan.r_one
+    if coded is None:
         unit = coding.power_of_two(np.sqrt(space.sizes.max()))
-        coded = coding.encode(space.rows, space.origin, unit, P, jobs)
-    plan = choose(n, d, lead_shares(space, positions, rows, coded.P, K))
-    if (coded.r_many, coded.r_one) != (plan.r_many, plan.r_one):
-        r = plan.r_many, plan.r_one
+        coded = coding.encode(space.rows, space.origin, unit, P, *r, jobs)
+    elif (coded.r_many, coded.r_one) != r:
         coded = coded.with_lead(*r, space.rows, space.origin, jobs)
     return coded, plan
 
