@@ -17,6 +17,7 @@ from . import _peers, _report, against
 NAMES = [
     "neighbors",
     "sparse",
+    "distances",
     "online",
     "sampling",
     "paper",

@@ -14,6 +14,7 @@ array([[0, 2]])
 """
 
 from ._compat import enable_metric_learn
+from ._core.compact import SketchesOnly
 from ._core.kernels import warm_up
 from ._core.maintenance import MetricMaintenance
 from ._core.metric import components_from
@@ -23,6 +24,7 @@ from .neighbors import (
     SketchedMahalanobisNeighborsTransformer,
     SketchedMahalanobisRegressor,
 )
+from .seeding import sample_seeds
 from .sketch import MahalanobisSketch
 
 __version__ = "0.1.0.dev0"
@@ -34,7 +36,9 @@ __all__ = [
     "SketchedMahalanobisNeighbors",
     "SketchedMahalanobisNeighborsTransformer",
     "SketchedMahalanobisRegressor",
+    "SketchesOnly",
     "components_from",
     "enable_metric_learn",
+    "sample_seeds",
     "warm_up",
 ]

@@ -10,7 +10,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
 
-from skmahal._core.saved import expecting, opened, require, stamped
+from skmahal._core.checks import check_mapped
+from skmahal._core.saved import expecting, is_mapped, opened, require, stamped
 
 _OWN_STREAM = int.from_bytes(b"skmahal", "big")
 
@@ -23,6 +24,12 @@ def validated(estimator, X, *y, **options):
         view = type(X)((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
         X = X if view.has_canonical_format else X.copy()
     with no_overflow("X"):
+        types = options.get("dtype")
+        if is_mapped(X) and isinstance(types, tuple) and X.dtype in types:
+            # scikit-learn would read all of it into memory.
+            result = validate_data(estimator, X, *y, ensure_all_finite=False, **options)
+            check_mapped("X", result[0] if y else result)
+            return result
         return validate_data(estimator, X, *y, **options)
 
 

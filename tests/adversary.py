@@ -155,6 +155,30 @@ def summing_by_distances(index, points, count, rng):
 
 
 @attack
+def watching(index, points, count, rng):
+    """Sum of queries near the middle of two points whose order is reported wrongly.
+
+    Who knows the points knows their order. Estimates order them by ``w = ΠᵀΠ a`` and
+    not by a, so that the queries whose order is wrong lie between the two, and their
+    sum, with the signs of the report, turns to w. What the index says of itself, if it
+    does, tells how near the middle the queries have to be.
+    """
+    eps = index.guarantee().eps if hasattr(index, "guarantee") else 0.3
+    if hasattr(index, "audit"):
+        ratios = index.audit(200, random_state=0).ratios
+        eps = max(1e-3, min(eps, ratios[1.0] - ratios[0.0]))
+    Q = rng.normal(size=(count, points.shape[1]))
+    middle = points[0] - points[1]
+    along = Q @ middle / (middle @ middle)
+    Q -= ((1 - eps) * along)[:, np.newaxis] * middle
+    order = np.argsort(index.distances(Q)[:, :2], axis=1, kind="stable")[:, 0]
+    wrong = (order == 0) != (along > 0)
+    if not wrong.any():
+        return unit(middle)[np.newaxis]
+    return unit(np.where(order == 0, 1, -1)[wrong] @ Q[wrong])[np.newaxis]
+
+
+@attack
 def greedy(index, points, count, rng):
     """The shortest and the longest unit vector found by trying, each from the last."""
     shorter = _climb(lambda V: -reported_lengths(index, points, V), points, count, rng)

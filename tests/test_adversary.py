@@ -74,8 +74,8 @@ def fitted(points, n_candidates=1, **parameters):
 class Witness:
     """An index whose results are compared with exact ones as they are returned."""
 
-    def __init__(self, index, points):
-        self._index, self._points = index, points
+    def __init__(self, index, points, eps=EPS):
+        self._index, self._points, self._eps = index, points, eps
         self.seen = self.wrong = self.inexact = self.wrong_neighbours = 0
 
     def distances(self, X):
@@ -91,6 +91,9 @@ class Witness:
         self.wrong_neighbours += np.sum(found[:, 0] != nearest)
         return found
 
+    def __getattr__(self, name):
+        return getattr(self._index, name)
+
     def partial_fit(self, X):
         self._points = np.vstack([self._points, X])
         self._index.partial_fit(X)
@@ -102,7 +105,7 @@ class Witness:
     def _compared(self, found, exact):
         errors = np.abs(found / exact - 1)
         self.seen += errors.size
-        self.wrong += np.sum(errors > EPS)
+        self.wrong += np.sum(errors > self._eps)
         self.inexact += np.sum(errors > 1e-3)
         return found
 
@@ -233,6 +236,82 @@ def test_after_a_refresh_an_attack_is_worth_nothing(attack):
     p = float(bounds.failure(off, M, 3))
     for copies in reports(Refreshing(index, every=1), points, vectors, attack):
         assert np.sum(np.abs(copies - 1) > off) <= most_failures(COPIES, p)
+
+
+def in_a_crowd(k):
+    """Two points with others about them, of low dimension but for a little noise."""
+    rng = np.random.default_rng(2)
+    others = rng.normal(size=(300, 8)) @ rng.normal(size=(8, k))
+    others += 0.1 * rng.normal(size=others.shape)
+    return np.vstack([two_points(k), others]).astype(np.float32)
+
+
+def attacked(attack, k, count, **parameters):
+    """A witness of an attack on an index in a crowd, and the reports of what it found.
+
+    Reports are of the index in its crowd: the vectors are looked at from its first
+    point.
+    """
+    points = in_a_crowd(k)
+    index = fitted(points, eps=0.2, **parameters)
+    witness = Witness(index, points, eps=0.2)
+    vectors = attack(witness, points, count, np.random.default_rng(1))
+    return witness, reports(index, points, vectors, attack)
+
+
+@each_attack
+def test_no_attack_moves_an_adaptive_index(attack):
+    witness, reported = attacked(attack, 256, COUNT, adaptive=True)
+    assert witness.engine_ == "enclosed"
+    assert witness.guarantee().adaptive.distances == 0
+    assert witness.wrong == witness.wrong_neighbours == 0
+    assert np.abs(reported - 1).max() <= 0.2
+    if attack.__name__ not in ("placing", "summing_by_neighbours"):
+        assert witness.inexact > 0, "exact distances would prove nothing"
+
+
+@pytest.mark.stress
+def test_a_hundred_thousand_queries_move_ten_sketches_and_no_adaptive_index():
+    moved = []
+    for name, attack in ATTACKS.items():
+        _, reported = attacked(attack, 256, 10**5, m=16, R=5)
+        if np.any(np.abs(np.median(reported, axis=1) - 1) > 0.2):
+            moved.append(name)
+        witness, reported = attacked(attack, 256, 10**5, adaptive=True)
+        assert witness.wrong == witness.wrong_neighbours == 0, name
+        assert np.abs(reported - 1).max() <= 0.2, name
+    assert len(moved) >= 4, moved
+
+
+def test_adaptive_results_are_equal_to_the_bit_for_different_seeds():
+    """Through changes of metric and points, by every method."""
+    rng, points = np.random.default_rng(3), in_a_crowd(64)
+    one, other = (
+        SketchedMahalanobisNeighbors(3, adaptive=True, m=8, random_state=seed)
+        for seed in (0, 1)
+    )
+    for index in (one, other):
+        index.fit(points)
+    for turn in range(6):
+        W, V = rng.normal(size=(2, 64, 1)) / 8
+        some, Q = rng.normal(size=(4, 64)), rng.normal(size=(5, 64))
+        i, j = rng.integers(300, size=(2, 50))
+        answers = []
+        for index in (one, other):
+            index.update_metric(low_rank=(W, V))
+            index.partial_fit(some).update_points([turn, 9], some[:2])
+            index.remove_points([20, 21])
+            answers.append(
+                [
+                    index.distances(Q),
+                    index.distances(Q[:1]),
+                    index.pair_distances(i, j),
+                    *index.kneighbors(Q),
+                    index.score(Q),
+                ]
+            )
+        for a, b in zip(*answers, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def trap(vector, rng, decoys=30, queries=60):

@@ -22,6 +22,7 @@ from skmahal import (
     SketchedMahalanobisRegressor,
     components_from,
     online,
+    sample_seeds,
     warm_up,
 )
 from skmahal.online import LEGO, POLA, OnlineITML
@@ -129,6 +130,11 @@ SUBJECTS = {
         lambda: MetricMaintenance(U, sparse.csr_matrix(X), **SMALL),
         MAINTENANCE,
     ),
+    "sketches only": (
+        lambda: index(**EXACT).sketches_only(),
+        Language(methods.of_compact()),
+    ),
+    "sample_seeds": (lambda: sample_seeds, Language(methods.of_seeds())),
     "components_from": (lambda: components_from, COMPONENTS_FROM),
     "warm_up": (lambda: warm_up, Language(methods.of_warm_up())),
     "LEGO": (lambda: LEGO(random_state=0, **TARGET).fit(PAIRS, SIGNS), TARGET_LEARNER),
@@ -250,8 +256,9 @@ def report(found):
 # Most of their code is that of the others, so that a part of the calls is enough.
 LIKE_OTHERS = ["index, sparse", "index, two threads", "maintenance, sparse"]
 every_subject = pytest.mark.parametrize("name", SUBJECTS)
+NO_ESTIMATORS = ("main", "comp", "warm", "samp", "sketches only")
 every_estimator = pytest.mark.parametrize(
-    "name", [name for name in SUBJECTS if name[:4] not in ("main", "comp", "warm")]
+    "name", [name for name in SUBJECTS if not name.startswith(NO_ESTIMATORS)]
 )
 
 

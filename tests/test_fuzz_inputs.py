@@ -16,6 +16,7 @@ from skmahal import (
     MetricMaintenance,
     SketchedMahalanobisNeighbors,
 )
+from skmahal._core import bounds
 from skmahal.online import LEGO, POLA, OnlineITML
 
 from .layouts import DENSE, LAYOUTS, SPARSE, UNTYPED, contents
@@ -286,10 +287,12 @@ def test_what_is_exact_is_exact_and_estimates_keep_their_promise(
         U = problem.rng.normal(size=(300, problem.X.shape[1]))
         problem = problem._replace(U=U)
         params |= {"eps": 0.9, "sketch": "gaussian", "lead": 0}
+        rest = params["L"], params["eps"], params["delta"], params["sketch"]
+        params["m"] = bounds.sketch_rows(len(problem.X), *rest)
     index = fitted(problem, params)
     assert index.engine_ == "sketched" or not many_rows
     exact, atol, n = problem.distances(), problem.tolerance(), len(problem.X)
-    eps = params["eps"] if index.engine_ == "sketched" else 0
+    eps = 0 if index.engine_ == "exact" else params["eps"]
     found = index.distances(problem.Q)
     assert (found.shape, found.dtype) == (exact.shape, problem.held)
     assert (np.abs(found - exact) <= eps * exact + atol).all()

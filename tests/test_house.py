@@ -14,8 +14,8 @@ import skmahal
 ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-MOST_FILES = 38
-MOST_LINES = 8_800
+MOST_FILES = 41
+MOST_LINES = 10_000
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 
@@ -27,6 +27,7 @@ INWARD = {
     "_metric_learner": {"_core", "_estimator"},
     "inspection": {"_compat", "_core"},
     "sketch": {"_compat", "_core", "_estimator", "_metric_learner"},
+    "seeding": {"_core", "_estimator"},
     "neighbors": {"_compat", "_core", "_estimator", "_metric_learner"},
     "online": {"_compat", "_core", "_estimator", "_metric_learner"},
 }

@@ -184,8 +184,10 @@ def test_public_names():
         "SketchedMahalanobisNeighbors",
         "SketchedMahalanobisNeighborsTransformer",
         "SketchedMahalanobisRegressor",
+        "SketchesOnly",
         "components_from",
         "enable_metric_learn",
+        "sample_seeds",
         "warm_up",
     ]
     assert set(skmahal.__all__) == {

@@ -340,6 +340,25 @@ def _block_bounds(products, coded, start, step, along, rest, norms, bounds, mini
 
 
 @njit(cache=True, nogil=True)
+def _scales(P, unit, norm_unit, queries, rounded):
+    """Write a query as whole numbers: the factors of products, errors and rests.
+
+    They make squared lengths in units of `norm_unit` of these, for :class:`Codes` of
+    leading coordinates along P, or of points if P has no rows.
+    """
+    g, length = queries.gradients[0], queries.lengths[0]
+    if len(P):
+        step, along, rest = _round_along(P, g, length, unit, rounded)
+    else:
+        step, off = _round(g, length, unit, rounded)
+        # Sums in float32 are off by less than the last term.
+        along, rest = length * unit + off, off + 16 * _EPS * length * unit
+    scale = (2 + 16 * _EPS) / norm_unit
+    factors = 2 / norm_unit * step, scale * along, scale * rest
+    return np.float32(factors[0]), np.float32(factors[1]), np.float32(factors[2])
+
+
+@njit(cache=True, nogil=True)
 def code_bounds(first, last, P, unit, norm_unit, queries, coded, norms, out):
     """Lower bounds for one query of the points from `first` on, from their codes.
 
@@ -347,21 +366,101 @@ def code_bounds(first, last, P, unit, norm_unit, queries, coded, norms, out):
     and the minima of their runs. `coded` are leading coordinates along P, or points if
     P has no rows.
     """
-    g, length, codes = queries.gradients[0], queries.lengths[0], coded.codes
-    rounded, products = np.zeros(codes.shape[1], np.int16), np.empty(_BLOCK, np.int32)
-    if len(P):
-        step, along, rest = _round_along(P, g, length, unit, rounded)
-    else:
-        step, off = _round(g, length, unit, rounded)
-        # Sums in float32 are off by less than the last term.
-        along, rest = length * unit + off, off + 16 * _EPS * length * unit
-    step, scale = np.float32(2 / norm_unit * step), (2 + 16 * _EPS) / norm_unit
-    along, rest = np.float32(scale * along), np.float32(scale * rest)
+    codes, products = coded.codes, np.empty(_BLOCK, np.int32)
+    rounded = np.zeros(codes.shape[1], np.int16)
+    step, along, rest = _scales(P, unit, norm_unit, queries, rounded)
     for start in range(first, last, _BLOCK):
         block = products[: min(_BLOCK, last - start)]
         for j in range(len(block)):
             block[j] = _product(codes, start + j, rounded)
         _block_bounds(block, coded, start, step, along, rest, norms, out[0], out[1])
+
+
+# Division by zero must not be looked for: a loop that does is not vectorised.
+@njit(cache=True, nogil=True, fastmath=_SUMS, error_model="numpy")
+def _enclose(bounds, norms, base, widths, goal, out):
+    """Distances from lower bounds of their squares; returns how many are left open.
+
+    A square is between ``l² = bounds + base`` and ``h² = l² + 2 widths``. If h/l is at
+    most what `goal` allows, the distance is ``2lh / (l + h)``; -1 stands for others.
+    `goal` has the least (l/h)², and the length of a unit.
+    """
+    least, unit = goal
+    slack, base, two = np.float32(16 * _EPS), np.float32(base), np.float32(2)
+    tiny, none, left = np.float32(1e-20), np.float32(-1), 0
+    for j in range(np.uint64(len(bounds))):
+        width = widths[j] + slack * (norms[j] + base)
+        lower = bounds[j] + base
+        upper = lower + two * width
+        product = max(lower, tiny) * upper
+        root = np.sqrt(two * product / (lower + width + np.sqrt(product)))
+        out[j] = unit * root if lower > max(least * upper, tiny) else none
+    for j in range(np.uint64(len(bounds))):
+        left += out[j] < 0
+    return left
+
+
+@njit(cache=True, nogil=True)
+def _fill_open(found, start, at, queries, candidates):
+    """Exact distances of query `at` where :func:`_enclose` has left them open."""
+    rows, origin, norms, sizes, U, unit, near = candidates
+    q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
+    length = queries.lengths[at] * unit
+    for place in range(len(found)):
+        if found[place] < 0:
+            i = start + place
+            norm, size = norms[i], sizes[i]
+            square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
+            found[place] = np.sqrt(max(square, 0.0))
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def enclose_tile(
+    tile, start, norms, factors, bases, columns, goal, queries, candidates, out
+):
+    """Distances of many queries to the points of a tile: enclosed, or exact.
+
+    `tile` has products (queries, points) from the point `start` on. A width was taken
+    from each of them: the sum of `factors` of the query times `columns` of the point.
+    """
+    rests, sizes = columns
+    stop = start + len(norms)
+    bounds, widths = np.empty_like(norms), np.empty_like(norms)
+    for at in range(len(tile)):
+        a, b = factors[at, 0], factors[at, 1]
+        for j in range(np.uint64(len(norms))):
+            bounds[j] = tile[at, j] + norms[j]
+            widths[j] = a * rests[j] + b * sizes[j]
+        found = out[at, start:stop]
+        if _enclose(bounds, norms, bases[at], widths, goal, found):
+            _fill_open(found, start, at, queries, candidates)
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def enclose_codes(
+    first, last, P, unit, norm_unit, queries, coded, norms, goal, candidates, out
+):
+    """Distances of one query to the points from `first` on: enclosed, or exact.
+
+    Other arguments are those of :func:`code_bounds`; see :func:`_enclose`.
+    """
+    codes, steps, errors, rests = coded
+    rounded = np.zeros(codes.shape[1], np.int16)
+    base = queries.squares[0] / norm_unit * (1 - 8 * _EPS)
+    step, along, rest = _scales(P, unit, norm_unit, queries, rounded)
+    bounds, widths = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
+    for start in range(first, last, _BLOCK):
+        size = min(_BLOCK, last - start)
+        for j in range(size):
+            bounds[j] = np.float32(_product(codes, start + j, rounded))
+        for j in range(np.uint64(size)):
+            i = np.uint64(start) + j
+            widths[j] = along * errors[i] + rest * rests[i]
+            bounds[j] = norms[i] - step * steps[i] * bounds[j] - widths[j]
+        here = slice(start, start + size)
+        some, found = (bounds[:size], norms[here], base, widths[:size]), out[here]
+        if _enclose(*some, goal, found):
+            _fill_open(found, start, 0, queries, candidates)
 
 
 @njit(cache=True, nogil=True)

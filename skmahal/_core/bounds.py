@@ -312,6 +312,20 @@ def sketch_rows(n, L, eps, delta, sketch):
 
 
 @lru_cache(maxsize=1024)
+def pooled_rows(n, eps, delta, sketch):
+    """Rows of one sketch that keeps all n distances of a query within 1 ± eps.
+
+    With probability at least 1 - delta, for queries that do not depend on it. A median
+    of several sketches takes more rows in all. Rounded up to a multiple of 8.
+
+    >>> pooled_rows(10_000, eps=0.2, delta=0.01, sketch="gaussian")
+    304
+    """
+    m = sketch_size(eps, delta / n, 1, sketch)
+    return -(-m // _MULTIPLE) * _MULTIPLE
+
+
+@lru_cache(maxsize=1024)
 def votes_for_all(n, k, m, L, eps, delta, sketch):
     """R for "auto": all n distances of a query are within 1 ± eps.
 

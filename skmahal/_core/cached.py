@@ -15,7 +15,15 @@ from scipy import sparse
 from . import search
 from .codes import MOST_UNITS, CodedPoints
 from .kernels import available, kernels
-from .points import DensePoints, SparsePoints, grown, kept_rows, owned, row_squares
+from .points import (
+    DensePoints,
+    SparsePoints,
+    block,
+    grown,
+    kept_rows,
+    owned,
+    row_squares,
+)
 from .saved import FLOATS, array_from, integer_from, require
 from .threads import run, slices
 
@@ -96,8 +104,11 @@ def space_of(state):
     return search.Space(points.array, points.origin, norms, state.sizes[:n], U)
 
 
-def derive(state, K, jobs=1, for_search=True):
-    """A state with squared lengths, and all that neighbour queries use. O(nkd)."""
+def derive(state, aims, jobs=1, for_search=True):
+    """A state with squared lengths, and all that queries use. O(nkd).
+
+    `aims` are the number of neighbours and the eps that the plan is for.
+    """
     points, U = state.points, state.U
     if state.norms is None:
         n, k = points.n, points.d if U is None else len(U)
@@ -105,7 +116,9 @@ def derive(state, K, jobs=1, for_search=True):
         images = np.empty((n, k)) if holds_images(points, U) else None
 
         def fill(here):
-            sizes[here], norms[here], rows = measure(points.array[here], points, U)
+            sizes[here], norms[here], rows = measure(
+                block(points.array, here), points, U
+            )
             if images is not None:
                 images[here] = rows
 
@@ -115,7 +128,7 @@ def derive(state, K, jobs=1, for_search=True):
         state = state._replace(**arrays, images=images, square=square)
     dense = state.images is not None or not points.is_sparse
     if for_search and dense and state.plan is None:
-        coded, plan = search.prepare(space_of(state), state.coded, K, jobs)
+        coded, plan = search.prepare(space_of(state), state.coded, *aims, jobs)
         state = state._replace(coded=coded, plan=plan, moved=0.0)
     return state
 
@@ -176,7 +189,7 @@ def low_rank_sum(U, W, V, points, jobs=1):
     return total, sum(pulled).T, sum(squares)
 
 
-def follow(state, W, V, pulled, before, K, jobs=1):
+def follow(state, W, V, pulled, before, aims, jobs=1):
     """A state after ``W Vᵀ`` was added to its U. One pass over the points.
 
     `pulled` is ``UᵀW`` and `before` ‖U‖², both of U before the change. Squared lengths
@@ -186,7 +199,7 @@ def follow(state, W, V, pulled, before, K, jobs=1):
     """
     points, n, p = state.points, state.points.n, V.shape[1]
     if holds_images(points, state.U) != (state.images is not None):
-        return derive(state.without_derived(), K, jobs)
+        return derive(state.without_derived(), aims, jobs)
     both = points.dot(np.hstack([V, pulled]), jobs)
     T, along, gram, norms = both[:, :p], both[:, p:], W.T @ W, state.norms[:n]
     after = norms + np.einsum("ij,ij->i", T, 2 * along + T @ gram)

@@ -6,11 +6,19 @@ import numbers
 import numpy as np
 from scipy import sparse
 
+from .points import block
+from .saved import is_mapped
+from .threads import slices
 
-def as_matrix(name, value, *, dtype, columns=None, rows=None):
+# Of an array that is mapped from a file, so many bytes are read at a time.
+_BLOCK_BYTES = 1 << 24
+
+
+def as_matrix(name, value, *, dtype, columns=None, rows=None, mapped=False):
     """`value` as a finite, non-empty 2-d array of `dtype`.
 
-    A single row may be given flat. The result may share memory with `value`.
+    A single row may be given flat. The result may share memory with `value`. Not much
+    of an array that is `mapped` from a file is held in memory.
 
     >>> as_matrix("q", [1, 2], dtype=np.float64, columns=2)
     array([[1., 2.]])
@@ -27,7 +35,8 @@ def as_matrix(name, value, *, dtype, columns=None, rows=None):
         raise ValueError(f"{name} has {array.shape[1]} columns, expected {columns}.")
     if rows is not None and array.shape[0] != rows:
         raise ValueError(f"{name} has {array.shape[0]} rows, expected {rows}.")
-    check_finite(name, array)
+    check = check_mapped if mapped else check_finite
+    check(name, array)
     return array
 
 
@@ -53,7 +62,8 @@ def as_points(name, value, dtype=None, columns=None):
         single = getattr(value, "dtype", None) == np.float32
         dtype = np.float32 if single else np.float64
     if not sparse.issparse(value):
-        rows = as_matrix(name, value, dtype=dtype, columns=columns)
+        shape = {"columns": columns, "mapped": is_mapped(value)}
+        rows = as_matrix(name, value, dtype=dtype, **shape)
         return np.ascontiguousarray(rows)
     if value.ndim != 2 or 0 in value.shape:
         raise ValueError(f"{name} must be a non-empty matrix, got shape {value.shape}.")
@@ -78,6 +88,12 @@ def check_finite(name, array):
     if not surely_finite(array) and not np.isfinite(array).all():
         found = f"NaN or infinity, or a value too large for {array.dtype}"
         raise ValueError(f"{name} contains {found}.")
+
+
+def check_mapped(name, rows):
+    """Refuse NaN and infinity in rows mapped from a file, with few in memory."""
+    for here in slices(len(rows), max(1, _BLOCK_BYTES // rows[:1].nbytes)):
+        check_finite(name, block(rows, here))
 
 
 def surely_finite(array):

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy import linalg
 
-from .points import grown, kept_rows, owned, row_squares
+from .points import block, grown, kept_rows, owned, row_squares
 from .saved import FLOATS, array_from, integer_from, require
 from .threads import run, slices
 
@@ -27,8 +27,6 @@ from .threads import run, slices
 _WIDTH = 32
 ARRAYS = ("codes", "steps", "errors", "sizes", "lead")
 ARRAYS += ("short", "short_steps", "short_errors", "short_rests")
-_SAMPLE = 2000
-_SAMPLE_BYTES = 1 << 26
 # Numbers that stay in cache in float64.
 _BLOCK_NUMBERS = 1 << 19
 MOST_LEAD = 256
@@ -78,7 +76,7 @@ class CodedPoints(NamedTuple):
         coded = self._replace(r_many=r_many, r_one=r_one, **new)
 
         def fill(here):
-            coded._write_lead(here, (rows[here] - origin) / self.unit)
+            coded._write_lead(here, (block(rows, here) - origin) / self.unit)
 
         run(fill, slices(self.n, max(1, _BLOCK_NUMBERS // rows.shape[1])), jobs)
         return coded
@@ -152,7 +150,7 @@ class CodedPoints(NamedTuple):
         """Assert that the bounds of codes and leading coordinates hold. O(nd)."""
         assert self.n == len(rows), "codes are of another number of points"
         for here in slices(self.n, max(1, _BLOCK_NUMBERS // rows.shape[1])):
-            x = (rows[here] - origin) / self.unit
+            x = (block(rows, here) - origin) / self.unit
             sizes, d = np.sqrt(row_squares(x)), x.shape[1]
             limit, z = 4 * _EPS * sizes[:, np.newaxis], x @ self.P.T
             coded = self.steps[here, np.newaxis] * self.codes[here].astype(np.float64)
@@ -182,7 +180,7 @@ def encode(rows, origin, unit, P, r_many=0, r_one=0, jobs=1):
     coded = CodedPoints(n, unit, r_many, r_one, P, *whole, lead, short, *rest)
 
     def fill(here):
-        coded.write(here, rows[here], origin)
+        coded.write(here, block(rows, here), origin)
 
     run(fill, slices(n, max(1, _BLOCK_NUMBERS // rows.shape[1])), jobs)
     return coded
@@ -239,12 +237,6 @@ def leading_directions(rows, most, rng):
     image = rows @ basis
     _, turn = linalg.eigh(image.T @ image)
     return np.ascontiguousarray((basis @ turn[:, : -most - 1 : -1]).T)
-
-
-def sample_positions(n, d, rng):
-    """Positions of the points that choices are made on, in ascending order."""
-    size = max(1, min(_SAMPLE, _SAMPLE_BYTES // (8 * d)))
-    return np.sort(rng.permutation(n)[:size])
 
 
 def without_codes(squares, d):

@@ -1,10 +1,13 @@
 """What an index promises, and how its estimates compare with exact distances."""
 
 import math
+from collections import deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
+from weakref import WeakKeyDictionary
 
 import numpy as np
+from scipy import sparse
 from scipy.stats import binom
 
 from . import bounds
@@ -21,13 +24,20 @@ _PROMISES = {
     "distances": "all {n} are within 1 ± {eps:g} of the exact ones",
     "pair_distances": "the distance is within 1 ± {eps:g} of the exact one",
 }
+METHODS = tuple(_PROMISES)
+
+# Recent queries of every index, for its audit: so many, or as many as fit these bytes.
+# They are not attributes, so that no pickle and no deep copy of an index has them.
+_MOST_ROWS, _MOST_BYTES = 64, 1 << 20
+_RECENT = WeakKeyDictionary()
 
 
 class Failures(NamedTuple):
     """Upper bounds of the probability that a result breaks its promise.
 
-    The first three are per query, `pair_distances` is per pair. 0 is an exact result, 1
-    is no promise, and None stands for a method that the estimator does not have.
+    The first three are per query, `pair_distances` is per pair. 0 is a result that is
+    certain, 1 is no promise, and None stands for a method that the estimator does not
+    have.
     """
 
     kneighbors: float | None = None
@@ -42,26 +52,35 @@ class Guarantee:
 
     Attributes
     ----------
-    engine : {"sketched", "exact"}
-        Whether distances are estimated from sketches or exact.
-    n, k, m, L, R, lead : int
-        Points, rows of U, rows of a sketch, sketches, sketches that serve a query for
-        distances, and leading directions. Where distances are exact, m and R are what
-        they would be.
+    engine : {"enclosed", "sketched", "exact"}
+        How distances are computed: within 1 ± eps with certainty, estimated from
+        sketches, or exactly.
+    n, k : int
+        Points, and rows of U.
+    m, L, R, lead : int
+        Rows of a sketch, sketches, sketches that serve a query, and leading directions.
+        Where none are used, they are what they would be.
+    pooled : int
+        Rows of the single sketch that serves distances in place of these; 0 if none.
     R_neighbors : int
         Sketches that serve a query for neighbours; 0 where the search is exact.
     eps, delta : float
         The relative error, and the probability of a larger one, of the parameters.
+    n_queries : int
+        Number of queries that `adaptive.kneighbors` is about.
     fixed, adaptive : Failures
-        For queries that do not depend on results from these sketches, and for any
-        number of queries that may be chosen by earlier results.
-    enough_sketches : bool
-        Whether L sketches suffice for adaptive queries; True where nothing is random.
+        For queries that do not depend on earlier results, and for any number of queries
+        that may. Certified neighbours are an exception: `adaptive` is the probability
+        that one of `n_queries` queries, chosen by the neighbours of earlier ones,
+        misses a neighbour.
     sufficient_L : int or None
-        A number of sketches that suffices at this m; None where none is proven to.
-    refresh_every : int or None
-        Number of calls after which `refresh_sketches` makes `fixed` hold for adaptive
-        queries: 1; or None where `adaptive` promises as much without.
+        A number of sketches of m rows that suffices for adaptive queries; 0 where
+        nothing is random, and None where no number is proven to suffice.
+    enough_sketches : bool
+        Whether L is at least that.
+    costs : dict
+        For every way of computing distances the bytes that it keeps beside the points,
+        and estimated seconds of a query in a batch, and of a single one.
     """
 
     engine: str
@@ -72,132 +91,186 @@ class Guarantee:
     R: int
     R_neighbors: int
     lead: int
+    pooled: int
     eps: float
     delta: float
+    n_queries: int
     fixed: Failures
     adaptive: Failures
-    enough_sketches: bool
     sufficient_L: int | None
-    refresh_every: int | None
+    enough_sketches: bool
+    costs: dict = field(compare=False)
 
     def __str__(self):
+        lines = [f"An index of {self.n} points under k={self.k} rows of U."]
         if not any(self.fixed) and not any(self.adaptive):
-            return (
-                f"An exact index of {self.n} points: nothing in its results is random,"
-                "\nand they hold for every query, however it was chosen."
-            )
-        used = f"R={self.R} for a query for distances"
-        if self.R_neighbors:
-            used += f", {self.R_neighbors} for a query for neighbours"
-        lines = [
-            f"An index of {self.n} points under k={self.k} rows of U.",
-            f"L={self.L} sketches of m={self.m} rows: {used}.",
-        ]
-        if self.lead:
-            lines.append(f"{self.lead} leading directions are not sketched.")
-        for which, failures in (("do not", self.fixed), ("may", self.adaptive)):
-            lines.append(f"For queries that {which} depend on earlier results:")
-            lines += _in_words(failures, self.n, self.eps)
-        if self.refresh_every is not None:
+            lines += ["For every query, however it was chosen:"]
+            lines += self._in_words(self.fixed)
+        else:
+            lines += self._sketches_in_words()
+            for which, failures in (("do not", self.fixed), ("may", self.adaptive)):
+                lines.append(f"For queries that {which} depend on earlier results:")
+                lines += self._in_words(failures, per_run=which == "may")
             lines += self._advice()
+        if self.fixed.distances is not None and self.costs:
+            lines += [
+                "Ways to compute distances: memory beside the points, and about how "
+                "long a query\ntakes in a batch or alone:"
+            ]
+            for way, (size, *seconds) in self.costs.items():
+                times = [f"{1e6 * each:,.0f}" if each else "-" for each in seconds]
+                lines += [f"- {way}: {size / 1e6:,.1f} MB, {' or '.join(times)} µs."]
         return "\n".join(lines)
+
+    def _sketches_in_words(self):
+        lines, uses = [], []
+        if self.pooled:
+            lines += [f"One sketch of {self.pooled} rows serves distances."]
+        elif self.engine == "sketched":
+            uses += [f"R={self.R} for a query for distances"]
+        if self.R_neighbors:
+            uses += [f"{self.R_neighbors} for a query for neighbours"]
+        if uses:
+            lines += [f"L={self.L} sketches of m={self.m} rows: {', '.join(uses)}."]
+        if uses and self.lead:
+            lines += [f"{self.lead} leading directions are not sketched."]
+        return lines
+
+    def _in_words(self, failures, per_run=False):
+        """One line for each method of :class:`Failures` that the estimator has."""
+        lines = []
+        for name, failure in failures._asdict().items():
+            if failure is None:
+                continue
+            promise = "nothing is promised" if failure else "exact"
+            if failure == 0 and name == "distances" and self.engine == "enclosed":
+                promise = f"all {self.n} are certain to be within 1 ± {self.eps:g}"
+            if 0 < failure < 1:
+                # Rounded down to four digits.
+                least = f"{math.floor((1 - failure) * 1e4 + _ROUNDING) / 1e4:g}"
+                if failure < 1e-4:
+                    least = f"1 - {1.05 * failure:.1e}"
+                each = "pair" if name == "pair_distances" else "query"
+                promise = _PROMISES[name].format(n=self.n, eps=self.eps)
+                promise += f" with probability at least {least} per {each}"
+                if per_run and name == "kneighbors" and not self.enough_sketches:
+                    promise = promise.removesuffix(" per query")
+                    promise += f" for all of {self.n_queries} queries"
+            lines.append(f"- {name}: {promise}.")
+        return lines
 
     def _advice(self):
         """How to get promises for queries that depend on earlier results."""
-        more = f"L={self.sufficient_L} sketches would suffice"
-        first = f"{more}, with m={self.m} set and R at 'auto'."
-        if self.sufficient_L is None:
-            first = f"No number of sketches of m={self.m} rows is proven to suffice."
-        elif self.enough_sketches:
-            first = f"L={self.L} sketches suffice, but the R that was set does not."
-        lines = [
-            first,
-            f"With m={self.k} everything is exact. Other m, L and R need a new fit.",
-            "If refresh_sketches() is called after every call, the first list holds "
-            "for\nall queries. Longer intervals are not promised.",
-        ]
-        if self.fixed.kneighbors and self.fixed.kneighbors < 1:
-            lines.append(
-                "While only neighbours are seen, the first t queries are all exact\n"
-                f"with probability at least 1 - {self.fixed.kneighbors:g} t."
-            )
+        lines, safe = [], self.adaptive
+        if 1 in (safe.distances, safe.pair_distances):
+            lines += [
+                "adaptive=True promises distances for all queries, with certainty."
+            ]
+            if self.sufficient_L and not self.enough_sketches:
+                lines += [f"So would L={self.sufficient_L} sketches, with probability."]
+        if self.fixed.kneighbors == self.delta and safe.kneighbors == 1:
+            least = self.delta / self.n_queries
+            lines += [
+                "n_candidates='exact' promises neighbours for all queries. If results "
+                f"are neighbours\nalone, delta={least:.1g} does for {self.n_queries} "
+                f"queries, with probability {1 - self.delta:g}."
+            ]
         return lines
 
 
 def guarantee(
-    *, sketch, n_neighbors, auto_R=True, neighbors="exact", offers=_PROMISES, **numbers
+    *,
+    ways,
+    costs,
+    n_neighbors,
+    n_queries=1000,
+    neighbors="exact",
+    auto_R=True,
+    offers=METHODS,
+    **numbers,
 ):
     """The promises that follow from the numbers of an index.
 
-    `numbers` are engine, n, k, m, L, R, lead, eps and delta of :class:`Guarantee`.
-    `auto_R` says whether every operation chooses its own R. `neighbors` is how
+    `numbers` are those of :class:`Guarantee`, d, and `pooled`, the rows of a single
+    sketch. `ways` says how `distances` and `pair_distances` are computed: "exact",
+    "enclosed", by "sketched" medians, or by one "pooled" sketch. `neighbors` is how
     `kneighbors` searches: "exact" uses no sketch, "certified" excludes points by
     sketches, and "budget" evaluates a number of candidates and promises nothing.
-    `offers` are the methods that the estimator has.
+    `auto_R` says whether every operation chooses its own R, and `offers` are the
+    methods that there are.
 
     *fixed*: a certified query misses a neighbour with probability at most delta. Some
     of n estimates are off with at most n times the probability of
-    :func:`bounds.failure`. *adaptive*: exact results depend on points, metric and query
-    alone, and so reveal nothing that a later query could use. L sketches that suffice
-    are representative with probability 1 - delta/2 over their draw, and the bad ones
+    :func:`bounds.failure`. *adaptive*: exact and enclosed results depend on points,
+    metric and query alone, and reveal nothing that a later query could use. So do
+    certified neighbours until one is missed, which T queries do with probability T
+    delta, if no other results come from their sketches. L sketches that suffice are
+    representative with probability 1 - delta/2 over their draw, and the bad ones
     outvote the others with the probability of :func:`bounds.adaptive_failure`.
-
-    >>> numbers = dict(engine="sketched", n=1000, k=512, m=48, R=5, lead=16, eps=0.2,
-    ...                delta=0.01, sketch="gaussian", n_neighbors=5)
-    >>> few = guarantee(L=10, neighbors="certified", **numbers)
-    >>> few.fixed.kneighbors, few.adaptive.kneighbors, few.refresh_every
-    (0.01, 1.0, 1)
     """
-    n, k, m, L, R = (numbers[name] for name in "nkmLR")
-    eps, delta = numbers["eps"], numbers["delta"]
-    sufficient_L = bounds.sufficient_sketches(k, m, eps, delta / 2, sketch)
-    enough = sufficient_L is not None and sufficient_L <= L
-    failures, R_neighbors = dict.fromkeys(offers, (0.0, 0.0)), 0
+    k, m, L, R = (numbers[name] for name in "kmLR")
+    eps, delta, sketch = (numbers[name] for name in ("eps", "delta", "sketch"))
+    d, pooled = numbers.pop("d"), numbers.pop("pooled")
+    rest = bounds.sufficient_sketches(min(k, d), m, eps, delta / 2, sketch), offers
+    failures = _estimates(ways, pooled, numbers, *rest)
+    sufficient_L, enough = rest[0], rest[0] is not None and rest[0] <= L
+    R_neighbors = 0
     if neighbors != "exact":
         sizes = (None if auto_R else R), eps, delta, sketch
         R_neighbors, _ = bounds.certificate(n_neighbors, k, m, L, *sizes)
-        adaptive = delta if auto_R and enough else 1.0
-        certified = neighbors == "certified"
-        failures["kneighbors"] = (delta, adaptive) if certified else (1.0, 1.0)
-    if numbers["engine"] == "sketched":
-        for name, count in {"distances": n, "pair_distances": 1}.items():
-            outvoted = delta / 2 + count * bounds.adaptive_failure(L, bounds.BETA, R)
-            adaptive = min(1.0, outvoted) if enough else 1.0
-            off = count * float(bounds.failure(eps, m, R, sketch))
-            failures[name] = (min(adaptive, off), adaptive)
-    fixed = Failures(**{name: failures[name][0] for name in offers})
-    adaptive = Failures(**{name: failures[name][1] for name in offers})
-    sides = [failures[name] for name in offers]
-    kept = all(b <= (1 + _ROUNDING) * max(delta, a) for a, b in sides)
-    random = any(before for before, _ in sides)
+        alone = "sketched" not in [ways[name] for name in ways if name in offers]
+        missed = min(1.0, n_queries * delta) if alone else 1.0
+        certified = delta, delta if auto_R and enough else missed
+        failures["kneighbors"] = (1.0, 1.0) if neighbors == "budget" else certified
+    sides = zip(*(failures[name] for name in offers), strict=True)
+    fixed, adaptive = (
+        Failures(**dict(zip(offers, side, strict=True))) for side in sides
+    )
+    del numbers["sketch"]
     return Guarantee(
+        engine={"pooled": "sketched"}.get(ways["distances"], ways["distances"]),
         **numbers,
+        pooled=pooled if "pooled" in ways.values() else 0,
         R_neighbors=R_neighbors,
+        n_queries=n_queries,
         fixed=fixed,
         adaptive=adaptive,
-        enough_sketches=enough or not random,
-        sufficient_L=sufficient_L if random else 0,
-        refresh_every=None if kept else 1,
+        sufficient_L=sufficient_L if any(fixed) else 0,
+        enough_sketches=enough or not any(fixed),
+        costs=costs,
     )
 
 
-def _in_words(failures, n, eps):
-    """One line for each method of :class:`Failures` that the estimator has."""
-    lines = []
-    for name, failure in failures._asdict().items():
-        if failure is None:
-            continue
-        promise = "nothing is promised" if failure else "exact"
-        if 0 < failure < 1:
-            # Rounded down to four digits.
-            least = f"{math.floor((1 - failure) * 1e4 + _ROUNDING) / 1e4:g}"
-            if failure < 1e-4:
-                least = f"1 - {1.05 * failure:.1e}"
-            each = "pair" if name == "pair_distances" else "query"
-            promise = _PROMISES[name].format(n=n, eps=eps)
-            promise += f" with probability at least {least} per {each}"
-        lines.append(f"- {name}: {promise}.")
-    return lines
+def _estimates(ways, pooled, numbers, sufficient_L, offers):
+    """Probabilities that distances break their promise: fixed and adaptive queries."""
+    m, L, R, eps, sketch = (numbers[name] for name in ("m", "L", "R", "eps", "sketch"))
+    failures = dict.fromkeys(offers, (0.0, 0.0))
+    for name, count in {"distances": numbers["n"], "pair_distances": 1}.items():
+        if name in offers and ways[name] == "pooled":
+            off = count * float(bounds.failure(eps, pooled, 1, sketch))
+            failures[name] = (min(1.0, off), 1.0)
+        elif name in offers and ways[name] == "sketched":
+            outvoted = count * bounds.adaptive_failure(L, bounds.BETA, R)
+            enough = sufficient_L is not None and sufficient_L <= L
+            adaptive = min(1.0, numbers["delta"] / 2 + outvoted) if enough else 1.0
+            off = count * float(bounds.failure(eps, m, R, sketch))
+            failures[name] = (min(adaptive, off), adaptive)
+    return failures
+
+
+def recent_queries(held):
+    """The last queries that sketches of an index have served; used by all threads."""
+    fitting = _MOST_BYTES // (held.d * held.dtype.itemsize)
+    empty = deque(maxlen=max(1, min(_MOST_ROWS, fitting)))
+    return _RECENT.setdefault(held, empty)
+
+
+def remember(held, Q):
+    """Copy the last of some queries that sketches have served, for the audit."""
+    recent = recent_queries(held)
+    last = Q[-recent.maxlen :]
+    last = last.toarray() if sparse.issparse(last) else last
+    recent.extend(map(np.copy, last))
 
 
 @dataclass(frozen=True)

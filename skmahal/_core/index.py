@@ -9,17 +9,28 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 
-from . import cached
+from . import cached, enclosures
 from .cached import Map, State
 from .lock import ReadWriteLock
 from .metric import change_between
-from .points import DensePoints, SparsePoints, grown, owned, row_squares
+from .points import (
+    DensePoints,
+    SparsePoints,
+    block,
+    grown,
+    owned,
+    release,
+    row_squares,
+)
 from .search import DenseSearch, Queries, SparseSearch, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
 
 # Bytes of bounds, or of distances, that a thread holds at a time.
 WORKING_BYTES = 1 << 24
+
+# Operations from which on threads share the transformation of queries.
+_MUCH = 1 << 24
 
 # Squared distances between transformed rows that are a smaller share of the squared
 # length may be rounding errors. They are computed from the points.
@@ -32,21 +43,23 @@ class Index:
     U (k × d) is the factor of the metric ``A = UᵀU``, None for the Euclidean one, X are
     dense or CSR points of type float32 or float64, of which a copy is made, and
     `targets` have one row per point. Only the time of queries depends on `n_neighbors`,
-    the number of neighbours that they mostly ask for.
+    the number of neighbours that they mostly ask for, and only enclosed distances on
+    `eps`, which they are within.
 
     Arguments of methods have been validated. Queries are dense rows, C-contiguous and
     of the type of the points, or CSR rows.
     """
 
-    def __init__(self, U, X, *, targets=None, n_neighbors=10):
+    def __init__(self, U, X, *, targets=None, n_neighbors=10, eps=0.2):
         points = SparsePoints(X) if sparse.issparse(X) else DensePoints(X)
         if U is not None:
             U = np.array(U, dtype=np.float64, order="C")
             cached.check_metric(U, points.array.dtype)
-        self._begin(State(points, U, targets), n_neighbors)
+        self._begin(State(points, U, targets), n_neighbors, eps)
 
-    def _begin(self, state, n_neighbors):
-        self.lock, self.n_neighbors = ReadWriteLock(), n_neighbors
+    def _begin(self, state, n_neighbors, eps):
+        self.lock, self._aims = ReadWriteLock(), (n_neighbors, eps)
+        self.n_neighbors = n_neighbors
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
         self._shared = False  # whether arrays were handed out, to be saved
@@ -63,6 +76,8 @@ class Index:
             k=points.d if U is None else len(U),
             dtype=points.array.dtype,
             version=state.version,
+            # Whether the exact distance of two points takes fewer than kd operations.
+            has_short_pairs=U is None or points.is_sparse,
         )
 
     @property
@@ -86,7 +101,7 @@ class Index:
     def norms(self):
         """``‖U (x - origin)‖²`` of all points; inside `reading`."""
         with self.lock.deriving:
-            self._set(cached.derive(self._state, self.n_neighbors, for_search=False))
+            self._set(cached.derive(self._state, self._aims, for_search=False))
         return self._state.norms[: self.n]
 
     @property
@@ -109,7 +124,7 @@ class Index:
                 cached.check_metric(total, self.dtype, square)
                 state = state._replace(U=total, square=float(square))
                 if state.norms is not None:
-                    rest = pulled, before, self.n_neighbors, jobs
+                    rest = pulled, before, self._aims, jobs
                     state = cached.follow(state, W, V, *rest)
             self._commit(state, keep_tree=state.images is None)
 
@@ -129,7 +144,7 @@ class Index:
                 if state.images is None and not cached.holds_images(state.points, U):
                     new = new._replace(coded=state.coded)
                 if state.norms is not None:
-                    new = cached.derive(new, self.n_neighbors, jobs)
+                    new = cached.derive(new, self._aims, jobs)
                 self._commit(new)
             elif change.rank:
                 self.add_low_rank(*change, result=U, jobs=jobs)
@@ -226,15 +241,22 @@ class Index:
             self._tree = tree
 
     def prepare(self, jobs=1):
-        """Derive what neighbour queries use, which they would do themselves. O(nkd)."""
+        """Derive what queries use, which they would do themselves. O(nkd).
+
+        Returns the :attr:`plan`.
+        """
         with self.lock.reading():
             self._searcher(jobs)
+            return self._state.plan
 
     def _searcher(self, jobs=1):
         """The search over the present state; inside `reading`."""
+        if self.points.is_mapped:
+            # What earlier queries have read of the file.
+            release(self.X)
         if self._search is None or self._search[0] != self.version:
             with self.lock.deriving:
-                state = cached.derive(self._state, self.n_neighbors, jobs)
+                state = cached.derive(self._state, self._aims, jobs)
                 self._set(state)
                 if state.points.is_sparse and state.images is None:
                     norms = state.norms[: self.n]
@@ -249,7 +271,11 @@ class Index:
         """Queries as a search takes them, which must not be too large for distances."""
         if isinstance(search, SparseSearch):
             return Q
-        if jobs > 1 and Q.shape[0] > jobs:
+        if (
+            jobs > 1
+            and Q.shape[0] * self.k * self.d > _MUCH
+            and self._state.U is not None
+        ):
             step = slices(Q.shape[0], -(-Q.shape[0] // jobs))
             parts = run(lambda here: self._queries(search, Q[here]), step, jobs)
             return Queries(*map(np.concatenate, zip(*parts, strict=True)))
@@ -366,25 +392,31 @@ class Index:
                 indices.append(near[lengths <= radius])
             return distances, indices
 
-    def distances(self, Q, jobs=1):
-        """Exact distances from each query to all points, (queries, n). O(kd + nd)."""
+    def distances(self, Q, jobs=1, enclosed=False):
+        """Exact distances from each query to all points, (queries, n). O(kd + nd).
+
+        With `enclosed`, distances within 1 ± eps where that takes less time.
+        """
         with self.lock.reading():
             search = self._searcher(jobs)
             D = np.empty((Q.shape[0], self.n), dtype=self.dtype)
-            step = max(1, self.working_bytes // (8 * self.n))
-
-            def fill(here):
-                squares, units = search.squares(self._queries(search, Q[here]))
-                roots = np.sqrt(np.maximum(squares, 0, out=squares), out=squares)
-                D[here] = np.sqrt(units)[:, np.newaxis] * roots
-                if self._state.images is not None:
-                    limit = np.sqrt(_NEAR * self._state.norms[: self.n])
-                    rows, places = np.nonzero(D[here] <= limit)
-                    if rows.size:
-                        part = self._from_points(Q[here], rows, places)
-                        D[here.start + rows, places] = part
-
-            run(fill, slices(Q.shape[0], step), jobs)
+            if isinstance(search, SparseSearch):
+                for here in slices(len(D), max(1, self.working_bytes // (8 * self.n))):
+                    squares, _ = search.squares(Q[here])
+                    D[here] = np.sqrt(np.maximum(squares, 0, out=squares))
+                return D
+            enclosed = enclosed and search.plan.encloses(len(D))
+            for here in self._batches(search, Q):
+                queries = self._queries(search, Q[here], jobs)
+                if enclosed and not search.are_far(queries):
+                    enclosures.distances(search, queries, self._aims[1], D[here], jobs)
+                else:
+                    search.distances(queries, D[here], jobs)
+            if self._state.images is not None:
+                limit = np.sqrt(_NEAR * self._state.norms[: self.n])
+                rows, places = np.nonzero(limit >= D)
+                if rows.size:
+                    D[rows, places] = self._from_points(Q, rows, places)
             return D
 
     def pair_distances(self, i, j):
@@ -464,7 +496,7 @@ class Index:
         return list(self._state.caches)
 
     def cache(self, maps):
-        """Register maps (rows × k) of the transformed space, in place of all others.
+        """Register maps (rows × k) of the transformed space.
 
         Returns their handles. The points under them are derived when first used. It may
         be called inside `reading`. A change that another thread is preparing then drops
@@ -473,9 +505,17 @@ class Index:
         with self.lock.reading():
             with self.lock.deriving:
                 maps = [Map(map) for map in maps]
-                caches = dict.fromkeys(maps)
-                self._set(self._state._replace(caches=caches, log=()))
+                caches = {**self._state.caches, **dict.fromkeys(maps)}
+                self._set(self._state._replace(caches=caches))
             return maps
+
+    def forget(self, maps):
+        """Drop maps that were registered, and the points under them."""
+        with self.lock.deriving:
+            caches = {**self._state.caches}
+            for map in maps or ():
+                caches.pop(map, None)
+            self._set(self._state._replace(caches=caches))
 
     def cached_rows(self, map):
         """The points under a registered map, (n, rows), as of now; inside `reading`.
@@ -488,11 +528,16 @@ class Index:
         """Squared lengths of :meth:`cached_rows`."""
         return self._cached(map).norms[: self.n]
 
+    def are_current(self, maps):
+        """Whether the points under registered maps are derived, and as of now."""
+        held = [self._state.caches.get(map) for map in maps]
+        return all(cache and cache.version == self.version for cache in held)
+
     def _cached(self, map):
         cache = self._state.caches[map]
         if cache is None or cache.version != self.version:
             with self.lock.deriving:
-                rest = self.n_neighbors, 1, False
+                rest = self._aims, 1, False
                 state = cached.derive(self._state, *rest)
                 cache = state.caches[map]
                 if cache is None or cache.version != self.version:
@@ -507,7 +552,7 @@ class Index:
             state, n, off = self._state, self.n, 0.0
             rounding = state.square / np.sqrt(self.d)  # of U, where its terms cancel
             for here in slices(n, state.points.step):
-                rows = state.points.array[here]
+                rows = block(state.points.array, here)
                 sizes, norms, images = cached.measure(rows, state.points, state.U)
                 error = np.abs(state.norms[here] - norms)
                 scale = norms + rounding * sizes
@@ -538,12 +583,13 @@ class Index:
             with self.lock.deriving:
                 self._set(cached.with_current_rows(self._state))
                 values = cached.saved(self._state)
-            return {**values, "n_neighbors": self.n_neighbors}
+            return {**values, "aims": self._aims}
 
     @classmethod
     def restored(cls, values):
         """The index that was saved, or a ValueError that says what is wrong with it."""
         index = cls.__new__(cls)
-        index._begin(cached.restored(values), values["n_neighbors"])
+        n_neighbors, eps = values["aims"]
+        index._begin(cached.restored(values), int(n_neighbors), float(eps))
         index._shared = True
         return index

@@ -54,7 +54,7 @@ def warm_up(dtypes=(np.float32, np.float64)):
         raise ValueError(f"dtypes must be of float32 and float64, got {dtypes!r}.")
     kernels(np.dtype(np.float64), "walk")
     for dtype in map(np.dtype, dtypes):
-        for way in ("scan", "rows", "lead", "codes", "some", "dots"):
+        for way in ("scan", "rows", "lead", "codes", "some", "all", "dots"):
             kernels(dtype, way)
 
 
@@ -87,6 +87,7 @@ def _wait_for(dtype, way):
 
 def _compile(module, dtype, way):
     """Make a small search in one way, with arrays of the types that loops get."""
+    from . import enclosures
     from .codes import encode
     from .points import read_only
     from .search import DenseSearch, Space
@@ -110,6 +111,10 @@ def _compile(module, dtype, way):
         one, many = search.queries(rows[:1]), search.queries(rows[:4])
         if way == "some":
             search.squares_to(one, 0, np.arange(2))
+        elif way == "all":
+            for queries in (one, many):
+                out = np.empty((len(queries.squares), 300), dtype)
+                enclosures.distances(search, queries, 0.2, out)
         else:
             for queries in (one, many) if way == "lead" else (one,):
                 search.kneighbors(queries, 2, way=way)

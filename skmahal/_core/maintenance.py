@@ -20,15 +20,37 @@ from .checks import (
     as_points,
     as_seeds,
 )
+from .compact import SketchesOnly, from_images
+from .guarantees import (
+    METHODS,
+    Audit,
+    audit_pairs,
+    guarantee,
+    recent_queries,
+    remember,
+)
 from .index import Index
 from .metric import row_change
 from .saved import expecting, integer_from, opened, require, stamped
-from .sketches import Sketches, check_memory
+from .search import cost_of_all
+from .sketches import Sketches, check_memory, draw
 from .threads import slices
 
 _KEY_BYTES = 32
 _DEFAULT_L = 10
 _MOST_LEAD = 256
+
+# Queries of a batch that says how distances are computed; ways, by what they promise.
+_MANY = 64
+_ALL_WAYS = "sketched", "pooled", "enclosed", "exact"
+_NAMES = {"lead": "leading coordinates", "codes": "codes", "sketch": "one sketch"}
+_NAMES["exact"] = "exact"
+
+# How many times faster a sketch must be than distances without it, calls for pairs that
+# the cost of making it is spread over, and nanoseconds of a column of a sketched point.
+_GAIN = 1.5
+_CALLS = 8
+_SKETCHED = 0.1
 
 # A certified search that leaves more points than this, and than n/16, is done exactly.
 _FEW_POINTS = 64
@@ -46,6 +68,10 @@ class MetricMaintenance:
     q, and a distance is the median of :math:`\|\Pi_j U q - \tilde x_{ij}\|`. All
     distances of a query are within 1 ± eps with probability at least 1 - delta.
 
+    That is the structure if `m` is a number. By default, distances are computed in the
+    cheapest way that keeps the same promise: within 1 ± eps with certainty, from bounds
+    on both sides; by one larger sketch; or exactly. :meth:`guarantee` says which.
+
     The methods are the paper's operations in its order: Initialize (the constructor),
     UpdateU, UpdateX, QueryPair, QueryAll, SubSum and SampleExact. After them come exact
     distances and nearest neighbours. A method takes one row or many.
@@ -58,11 +84,13 @@ class MetricMaintenance:
         Points. A copy is made; float32 stays float32, all other types become float64.
     eps, delta : float, default=0.2 and 0.01
         Relative error of a distance, and probability that a query exceeds it.
-    m, R : int or "auto", default="auto"
-        Rows of a sketch, and sketches that serve a query. "auto" is the smallest number
-        that keeps the promise of each operation.
+    m : int or "auto", default="auto"
+        Rows of a sketch. "auto" computes distances in the cheapest way that keeps the
+        promise. L sketches then serve `kneighbors` alone, if it is not exact.
     L : int, default=10
         Number of sketches.
+    R : int or "auto", default="auto"
+        Sketches that serve a query; "auto" is as few as the promise allows.
     lead : int or "auto", default=0
         Leading directions P of the points ``U x_i``, which are kept exactly: only
         ``(I - PPᵀ) U x_i`` is sketched. 0 is the paper's structure. "auto" keeps a
@@ -72,6 +100,10 @@ class MetricMaintenance:
         Distribution of the sketches.
     n_neighbors : int, default=10
         Number of neighbours that searches are tuned for.
+    adaptive : bool, default=False
+        Whether queries may be chosen by earlier results. Then nothing random is used:
+        distances are within 1 ± eps with certainty, neighbours are exact, and m, L, R,
+        lead, sketch and seed have no effect on results.
     seed : int or None, default=None
         Determines the secret key and the sketches; None uses the operating system.
     targets : ndarray of n rows, or None
@@ -81,6 +113,8 @@ class MetricMaintenance:
     ----------
     index : Index
         Points, metric and exact queries.
+    engine : {"enclosed", "sketched", "exact"}
+        How distances are computed at present.
     n, d, k, m, L, R, lead : int
         Points, features, rows of U, and the values in use of the parameters.
     U, X, targets, dtype, version
@@ -112,11 +146,12 @@ class MetricMaintenance:
         lead=0,
         sketch="gaussian",
         n_neighbors=10,
+        adaptive=False,
         seed=None,
         targets=None,
     ):
         """Initialize: keep U and the x_i. Π_j and x̃_ij are computed on first use."""
-        self._set_parameters(eps, delta, m, L, R, lead, sketch)
+        self._set_parameters(eps, delta, m, L, R, lead, sketch, adaptive)
         seeds, self._seeded = as_seeds("seed", seed), seed is not None
         n_neighbors = as_count("n_neighbors", n_neighbors)
         X = as_points("X", X)
@@ -125,18 +160,22 @@ class MetricMaintenance:
         n, k = X.shape[0], X.shape[1] if U is None else len(U)
         m = self._rows(n, k)
         # Exact queries need no sketches: the default L is not refused before first use.
-        if self.L > _DEFAULT_L:
+        if self.L > _DEFAULT_L and not self.adaptive:
             check_memory(self.L, m, n, k, X.dtype.itemsize)
-        self.index = Index(U, X, targets=targets, n_neighbors=n_neighbors)
+        aims = {"n_neighbors": n_neighbors, "eps": self.eps}
+        self.index = Index(U, X, targets=targets, **aims)
         key = np.random.default_rng(seeds).bytes(_KEY_BYTES)
-        self._held = self._new_sketches(m, key)
+        self._held, self._pool = self._new_sketches(m, key), None
+        self._missed = -1, 0.0
 
-    def _set_parameters(self, eps, delta, m, L, R, lead, sketch):
+    def _set_parameters(self, eps, delta, m, L, R, lead, sketch, adaptive):
         """Check and keep the parameters of the sketches."""
         self.eps, self.delta = as_fraction("eps", eps), as_fraction("delta", delta)
         self.L = as_count("L", L)
         self.sketch = as_choice("sketch", sketch, bounds.SKETCHES)
+        self.adaptive = as_choice("adaptive", adaptive, (False, True))
         self.parameters = {"eps": self.eps, "delta": self.delta}
+        self.parameters["adaptive"] = self.adaptive
         self.parameters |= {"L": self.L, "sketch": self.sketch}
         counts = {"m": (m, 1, None), "R": (R, 1, self.L), "lead": (lead, 0, None)}
         for name, (value, least, most) in counts.items():
@@ -154,6 +193,9 @@ class MetricMaintenance:
     def __getattr__(self, name):
         if name in ("n", "d", "k", "dtype", "version", "U", "X", "targets"):
             return getattr(self.index, name)
+        if name == "engine":
+            way = self.ways()["distances"]
+            return "sketched" if way == "pooled" else way
         if name == "m":
             return self._sketches.m
         if name == "R" and self.parameters["R"] != "auto":
@@ -257,32 +299,133 @@ class MetricMaintenance:
         What was learned about the old sketches from results is then worthless.
         """
         with self.index.lock.changing():
-            self.index.lock.write(setattr, self, "_held", self._new_sketches(self.m))
+            new = {"_held": self._new_sketches(self.m), "_pool": None}
+            drawn = [old.drawn for old in (self._held, self._pool) if old and old.drawn]
+            self.index.lock.write(vars(self).update, new)
+            self.index.forget([map for maps in drawn for map in maps])
 
     def query_pair(self, i, j):
         """QueryPair: estimates of ‖U(x_i - x_j)‖, the median of ‖x̃_ir - x̃_jr‖.
 
         The R sketches r are chosen by a keyed hash of the pair and of the version.
-        `i` and `j` are broadcast. O(mR) per pair.
+        `i` and `j` are broadcast. O(mR) per pair. If m is "auto", one larger sketch is
+        used where an exact distance, O(kd), costs more.
         """
         with self.index.lock.reading():
             i, j, shape = as_pairs(i, j, self.n)
-            found, R = np.empty(len(i), dtype=self.dtype), self.R
-            for part in slices(len(i), self._tile_rows(R * self.m)):
-                found[part] = self._sketches.pair_distances(i[part], j[part], R)
+            way = self._pair_way(len(i))
+            if way == "exact":
+                found = self.index.pair_distances(i, j)
+            else:
+                sketches, R = self._used(way)
+                found = np.empty(len(i), dtype=self.dtype)
+                for part in slices(len(i), self._tile_rows(R * sketches.m)):
+                    found[part] = sketches.pair_distances(i[part], j[part], R)
         return found.reshape(shape) if shape else found[0]
 
-    def query_all(self, q):
+    def query_all(self, q, jobs=1):
         """QueryAll: estimates of all ‖U(q - x_i)‖, the medians of ‖Π_j U q - x̃_ij‖.
 
-        (n,) for one query, (queries, n) for many. O(kd + R(mk + nm) + n lead) each.
+        (n,) for one query, (queries, n) for many. O(kd + R(mk + nm) + n lead) each. If
+        m is "auto", in the cheapest way that keeps the promise, and `jobs` threads may
+        share the work.
         """
         with self.index.lock.reading():
-            Q, R = as_points("q", q, self.dtype, columns=self.d), self.R
-            found = np.empty((Q.shape[0], self.n), dtype=self.dtype)
-            for tile in slices(Q.shape[0], self._tile_rows((R + 2) * self.n)):
-                found[tile] = self._sketches.distances(Q[tile], R)
+            Q = as_points("q", q, self.dtype, columns=self.d)
+            found = self._query_all(Q, as_count("jobs", jobs), served=True)
         return found[0] if np.ndim(q) == 1 else found
+
+    def _query_all(self, Q, jobs=1, served=False):
+        """:meth:`query_all` of rows that were checked, inside a read lock.
+
+        Queries are remembered for the audit if they are `served` to somebody.
+        """
+        way = self._way_now(Q.shape[0])
+        if way in ("enclosed", "exact"):
+            return self.index.distances(Q, jobs, enclosed=True)
+        sketches, R = self._used(way)
+        found = np.empty((Q.shape[0], self.n), dtype=self.dtype)
+        for tile in slices(Q.shape[0], self._tile_rows((R + 2) * self.n)):
+            found[tile] = sketches.distances(Q[tile], R)
+        if served:
+            remember(self, Q)
+        return found
+
+    def _way(self, count):
+        """How distances of `count` queries to all points are computed."""
+        if self.parameters["m"] != "auto" and not self.adaptive:
+            return "sketched"
+        plan = self.index.prepare()
+        if plan is not None and self._pooling_saves(count):
+            return "pooled"
+        return "enclosed" if plan is not None and plan.encloses(count) else "exact"
+
+    def _pooling_saves(self, count):
+        """Nanoseconds that one sketch saves for some queries; 0 if it is not used."""
+        costs = self.index.plan.costs["all many" if count > 1 else "all one"]
+        rows = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
+        rest = 0.0, count > 1, self.dtype.itemsize
+        pooled, least = (
+            cost_of_all("sketch", self.n, self.k, rows, *rest),
+            min(costs.values()),
+        )
+        barred = self.adaptive or self.index.points.is_mapped
+        return 0 if barred or _GAIN * pooled >= least else count * (least - pooled)
+
+    def _way_now(self, count):
+        """As :meth:`_way`, but a sketch is made only once it would have paid.
+
+        That is when as many queries have come since the last change as make up for it.
+        """
+        way, version = self._way(count), self.version
+        pool = self._pooled if way == "pooled" else None
+        if pool is None or (pool.drawn and self.index.are_current(pool.drawn)):
+            return way
+        missed = self._missed[1] if self._missed[0] == version else 0.0
+        self._missed = version, missed + self._pooling_saves(count)
+        # Points that the sketch has are brought up to the metric, others are sketched.
+        columns = 2 if pool.drawn else self.d
+        if self._missed[1] > columns * self.n * pool.m * _SKETCHED:
+            return "pooled"
+        return "enclosed" if self.index.plan.encloses(count) else "exact"
+
+    def _pair_way(self, count):
+        """How distances of `count` pairs are computed."""
+        if self.parameters["m"] != "auto" and not self.adaptive:
+            return "sketched"
+        if self.adaptive or self.index.has_short_pairs:
+            return "exact"
+        rows = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
+        # To sketch all points takes O(nk) a row.
+        return "pooled" if _CALLS * count * self.d >= self.n * rows else "exact"
+
+    def _used(self, way):
+        """The sketches of a way, and how many of them serve a query."""
+        return (self._pooled, 1) if way == "pooled" else (self._sketches, self.R)
+
+    def sketches_only(self, kind="sketch"):
+        """What answers queries without the points: a :class:`SketchesOnly`, a copy.
+
+        "sketch" keeps one sketch, whose rows keep the promise of :meth:`query_all` for
+        queries that do not depend on results; "codes" keeps ``U x_i`` in 8 bits, with
+        errors that are known. O(nk(d + m)).
+        """
+        as_choice("kind", kind, ("sketch", "codes"))
+        with self.index.lock.reading():
+            origin, U = self.index.points.origin, self.U
+            rest = self.eps, self.delta
+            if kind == "codes":
+                points, X = self.index.points, self.index.X
+                blocks = slices(self.n, points.step)
+                images = (self.index.transform(X[here]) for here in blocks)
+                return from_images(U, origin, images, *rest)
+            # It is drawn apart: whoever has it knows nothing of the others.
+            m = bounds.pooled_rows(self.n, self.eps, self.delta, "gaussian")
+            hashed = blake2b(b"handed out", key=self._held.key, digest_size=16)
+            seed = int.from_bytes(hashed.digest(), "little") if self._seeded else None
+            Pi = draw("gaussian", m, self.k, np.random.default_rng(seed))
+            rows = np.float32(self.index.points.dot((Pi @ U).T))
+            return SketchesOnly("sketch", Pi @ U, origin, rows, *rest)
 
     def sub_sum(self, q, i, j, power=2):
         """SubSum: the exact sum of ``d ** power`` over the points i … j - 1.
@@ -348,7 +491,7 @@ class MetricMaintenance:
 
     def _kneighbors(self, Q, K, candidates, jobs):
         """:meth:`kneighbors` of arguments that were checked, inside a read lock."""
-        if candidates == "exact":
+        if candidates == "exact" or self.adaptive:
             return self.index.kneighbors(Q, K, jobs)
         R = None if self.parameters["R"] == "auto" else self.R
         sizes = self.k, self.m, self.L, R, self.eps, self.delta, self.sketch
@@ -369,6 +512,7 @@ class MetricMaintenance:
                 found[0][:], found[1][:] = self.index.evaluate(Q[tile], near, K)
         if left:
             distances[left], indices[left] = self.index.kneighbors(Q[left], K, jobs)
+        remember(self, Q)
         return distances, indices
 
     def _certified(self, Q, K, lower, distances, indices):
@@ -392,6 +536,28 @@ class MetricMaintenance:
         return np.flatnonzero(~decided)
 
     @property
+    def _pooled(self):
+        """One sketch with enough rows for all distances of a query, and no others."""
+        n, k = self.n, self.k
+        rows = bounds.pooled_rows(n, self.eps, self.delta, self.sketch)
+        pool = self._pool
+        if pool is None or pool.k != k or pool.m < rows:
+            with self.index.lock.deriving:
+                pool = self._pool
+                if pool is None or pool.k != k or pool.m < rows:
+                    if pool is not None and pool.k == k:
+                        rest = self.eps, self.delta, self.sketch
+                        rows = bounds.pooled_rows(2 * n, *rest)
+                    self.index.forget(pool and pool.drawn)
+                    pool = self._pool = self._new_pool(rows)
+        return pool
+
+    def _new_pool(self, rows, drawn=None):
+        """A sketch that is drawn apart from the others: it tells nothing of them."""
+        key = blake2b(b"pooled", key=self._held.key, digest_size=_KEY_BYTES).digest()
+        return Sketches(self.index, key, self.sketch, 1, rows, 0, 0.0, drawn)
+
+    @property
     def _sketches(self):
         """The sketches for the present n and k: new ones if those held do not fit."""
         n, k = self.n, self.k
@@ -399,6 +565,7 @@ class MetricMaintenance:
             with self.index.lock.deriving:
                 if self._held.k != k or self._held.m < self._rows(n, k):
                     grown = self._held.k == k
+                    self.index.forget(self._held.drawn)
                     self._held = self._new_sketches(self._rows(n + n * grown, k))
         return self._held
 
@@ -424,6 +591,106 @@ class MetricMaintenance:
         each = self.dtype.itemsize * max(numbers, self.d, self.k)
         return max(1, self.index.working_bytes // each)
 
+    def guarantee(self, n_queries=1000, *, candidates="exact"):
+        """State what is promised at present, in numbers and in words. O(1).
+
+        `n_queries` is how many queries that are chosen by earlier neighbours are to
+        have exact ones, and `candidates` is as in :meth:`kneighbors`. See
+        :class:`skmahal.inspection.Guarantee`.
+        """
+        n_queries = as_count("n_queries", n_queries)
+        with self.index.lock.reading():
+            neighbors = candidates if isinstance(candidates, str) else "budget"
+            rest = self.ways(), self.index.n_neighbors
+            return self._guarantee(n_queries, neighbors, *rest)
+
+    def ways(self):
+        """How `distances` and `pair_distances` of many pairs are computed now. O(1).
+
+        "exact", "enclosed", "sketched" by a median, or "pooled", by one sketch. Where
+        single queries and batches differ, it is what promises less.
+        """
+        ways = {self._way(_MANY), self._way(1)}
+        way = next(way for way in _ALL_WAYS if way in ways)
+        return {"distances": way, "pair_distances": self._pair_way(self.n)}
+
+    def _guarantee(self, n_queries, neighbors, ways, K, offers=METHODS):
+        """The :class:`Guarantee` for ways of distances and of pairs."""
+        names = ("n", "k", "d", "m", "L", "R", "lead", "eps", "delta", "sketch")
+        rest = {name: getattr(self, name) for name in names}
+        rest["pooled"] = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
+        rest["costs"] = self._costs(rest["pooled"])
+        return guarantee(
+            n_queries=n_queries,
+            neighbors="exact" if self.adaptive else neighbors,
+            n_neighbors=min(K, self.n),
+            ways=ways,
+            auto_R=self.parameters["R"] == "auto",
+            offers=offers,
+            **rest,
+        )
+
+    def _costs(self, pooled):
+        """Bytes beside the points, seconds of a query in a batch and alone, by way."""
+        plan, n, k, item = self.index.prepare(), self.n, self.k, self.dtype.itemsize
+        if plan is None:
+            return {}
+        size = {"exact": 0, "codes": n * min(self.d, k), "sketch": item * n * pooled}
+        size["lead"] = n * (4 * (plan.r_many + 2) + plan.r_one)
+        times = {
+            way: [plan.costs[f"all {count}"].get(way) for count in ("many", "one")]
+            for way in ("exact", "lead", "codes")
+        }
+        rest = "sketch", n, k, pooled, 0.0
+        times["sketch"] = [cost_of_all(*rest, many, item) for many in (True, False)]
+        return {
+            _NAMES[way]: (size[way], *(each and 1e-9 * each for each in times[way]))
+            for way in times
+            if any(times[way])
+        }
+
+    def audit(self, n_pairs=1000, random_state=None):
+        """Compare distances with exact ones, and judge the sketches in use.
+
+        `random_state` determines the pairs. O(kd) per pair, and O(kd + nd) for each of
+        the last queries that sketches have served. See
+        :class:`skmahal.inspection.Audit`.
+        """
+        n_pairs = as_count("n_pairs", n_pairs)
+        rng = np.random.default_rng(as_seeds("random_state", random_state))
+        rest = self.index.n_neighbors, self.query_pair, self._query_all
+        return self._audit(n_pairs, rng, *rest)
+
+    def _audit(self, n_pairs, rng, K, pairs, distances):
+        """The :class:`Audit` of functions for pairs and for distances to all points."""
+        with self.index.lock.reading():
+            i, j = rng.integers(self.n, size=(2, n_pairs))
+            pools = [
+                (pairs(i, j), self.exact_pair(i, j), self._pair_way(n_pairs)),
+                None,
+            ]
+            if recent := list(recent_queries(self)):
+                # The exact neighbours: a point that sketches hide must be seen.
+                Q, K = np.stack(recent), min(K, self.n)
+                exact, near = self.index.kneighbors(Q, K)
+                estimates = np.take_along_axis(distances(Q), near, axis=1)
+                drawn = rng.integers(exact.size, size=n_pairs)
+                found = estimates.ravel()[drawn], exact.ravel()[drawn]
+                pools[1] = *found, self._way(len(Q))
+            judged = [
+                pool
+                and audit_pairs(*pool[:2], self.eps, self._off(pool[2]), self.delta)
+                for pool in pools
+            ]
+        return Audit(*judged, self.eps)
+
+    def _off(self, way):
+        """Probability that one estimate is off by more than eps, over the sketches."""
+        if way in ("exact", "enclosed"):
+            return 0.0
+        sketches, R = self._used(way)
+        return float(bounds.failure(self.eps, sketches.m, R, self.sketch))
+
     def check(self):
         """Assert invariants; return the largest relative error of norms. O(nkd)."""
         with self.index.lock.reading():
@@ -437,12 +704,17 @@ class MetricMaintenance:
     def saved(self):
         """Everything as plain values, the secret key among them. O(n)."""
         with self.index.lock.reading():
+            caches, drawn = self.index.caches, []
+            for sketches in (self._sketches, self._pool):
+                maps = sketches.drawn if sketches and sketches.drawn else ()
+                drawn.append([caches.index(map) for map in maps if map in caches])
             return {
                 "parameters": self.parameters,
                 "m": self.m,
                 "key": self._sketches.key,
                 "seeded": self._seeded,
-                "drawn": bool(self._sketches.drawn),
+                "drawn": drawn[0],
+                "pooled": drawn[1],
                 "index": self.index.saved(),
             }
 
@@ -455,12 +727,19 @@ class MetricMaintenance:
         whole = isinstance(key, bytes) and len(key) == _KEY_BYTES
         require(whole, f"the key does not have {_KEY_BYTES} bytes")
         new._seeded, new.index = bool(state["seeded"]), Index.restored(state["index"])
-        drawn = new.index.caches if state["drawn"] else None
+        caches = new.index.caches
+        drawn, pooled = (
+            [caches[place] for place in state[name]] for name in ("drawn", "pooled")
+        )
         if drawn:
             shapes, expected = [array.map.shape for array in drawn], (m, new.k)
             fit = shapes[-new.L :] == [expected] * new.L and len(shapes) <= new.L + 1
             require(fit, f"sketches have shapes {shapes}, expected {expected}")
-        new._held = new._new_sketches(m, key, drawn)
+        new._held, new._pool = new._new_sketches(m, key, drawn or None), None
+        new._missed = -1, 0.0
+        if pooled:
+            require(len(pooled) == 1, f"there are {len(pooled)} pooled sketches")
+            new._pool = new._new_pool(len(pooled[0].map), pooled)
         return new
 
     def __getstate__(self):

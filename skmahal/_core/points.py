@@ -1,12 +1,21 @@
 """Points: storage of dense and sparse rows that grow, shrink and are replaced."""
 
+import mmap
 from copy import copy
 
 import numpy as np
 from scipy import sparse
 
 from .kernels import available, kernels
-from .saved import FLOATS, array_from, csr_from, integer_from, require, saved_csr
+from .saved import (
+    FLOATS,
+    array_from,
+    csr_from,
+    integer_from,
+    is_mapped,
+    require,
+    saved_csr,
+)
 from .threads import run, slices
 
 _BLOCK_BYTES = 1 << 22
@@ -56,9 +65,39 @@ def kept_rows(buffer, mask):
     return kept
 
 
+def block(rows, here):
+    """Some rows; a copy of them if they are mapped from a file.
+
+    What was read of the file then leaves the memory of this process. The operating
+    system may keep it, as long as nobody needs the memory.
+    """
+    if not is_mapped(rows):
+        return rows[here]
+    if not isinstance(here, slice):
+        # Around each row that is read, others come into memory.
+        copied = np.empty((len(here), rows.shape[1]), rows.dtype)
+        for part in slices(len(here), 256):
+            copied[part] = rows[here[part]]
+            release(rows)
+        return copied
+    copied = np.array(rows[here])
+    release(rows)
+    return copied
+
+
+def release(rows):
+    """Let go of the memory in which a mapped file was read."""
+    while rows is not None and not isinstance(rows, np.memmap):
+        rows = getattr(rows, "base", None)
+    # In a file that was opened to be written to in memory alone, changes would be lost.
+    if rows is not None and rows.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):
+        rows._mmap.madvise(mmap.MADV_DONTNEED)
+
+
 class DensePoints:
     """Rows in one C-ordered buffer that grows by doubling.
 
+    Rows that are mapped from a file stay there until some are added or replaced.
     Distances do not see a shift, but rounding does. So `origin` is the mean of the rows
     when they were last centred, rounded to their type, and `changed` counts the rows
     that have come since. `step` rows stay in cache in float64.
@@ -68,10 +107,16 @@ class DensePoints:
     loops = None
 
     def __init__(self, X, origin=None, changed=0):
-        self.buffer = np.array(X, order="C") if origin is None else X
+        self.is_mapped = is_mapped(X) and X.flags.c_contiguous
+        self.buffer = X
+        if self.is_mapped:
+            self.buffer = read_only(np.asarray(X))
+        elif origin is None:
+            self.buffer = np.array(X, order="C")
         self.n, self.d = self.buffer.shape
         # Transformed rows of at most so many columns are held.
-        self.widest, self.step = self.d // 4, max(1, _BLOCK_BYTES // (8 * self.d))
+        self.widest = 0 if self.is_mapped else self.d // 4
+        self.step = max(1, _BLOCK_BYTES // (8 * self.d))
         self.origin, self.changed = origin, changed
         if origin is None:
             self.centre()
@@ -87,9 +132,16 @@ class DensePoints:
         Differences of whole numbers from it are exact, so that ties stay ties.
         """
         array = self.array
+        parts = slices(self.n, self.n if not self.is_mapped else 8 * self.step)
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            mean = array.mean(axis=0, dtype=np.float64)
-            spread = np.maximum(array.max(axis=0) - mean, mean - array.min(axis=0))
+            total, most, least = np.zeros(self.d), array[0], array[0]
+            for here in parts:
+                rows = block(array, here)
+                total = total + rows.sum(axis=0, dtype=np.float64)
+                most = np.maximum(most, rows.max(axis=0))
+                least = np.minimum(least, rows.min(axis=0))
+            mean = total / self.n
+            spread = np.maximum(most - mean, mean - least)
             grid = 2.0 ** np.floor(np.log2(np.where(spread > 0, spread, 1)))
             mean = np.where(spread > 0, np.rint(mean / grid) * grid, array[0])
             mean = mean.astype(array.dtype).astype(np.float64)
@@ -105,16 +157,17 @@ class DensePoints:
             columns = np.ascontiguousarray(V.T, dtype=np.float64)
 
             def fill(here):
-                rows = read_only(array[here])
+                rows = block(array, here) if self.is_mapped else array[here]
+                rows = read_only(rows)
                 self.loops.dots(rows, self.origin, columns, product[here])
 
             # One of the threads may start late, or share its core.
-            parts = 1 if jobs == 1 else 8 * jobs
-            run(fill, slices(self.n, -(-self.n // parts)), jobs)
+            size = -(-self.n // (1 if jobs == 1 else 8 * jobs))
+            run(fill, slices(self.n, self.step if self.is_mapped else size), jobs)
         else:
 
             def fill(here):
-                np.matmul(array[here] - self.origin, V, out=product[here])
+                np.matmul(block(array, here) - self.origin, V, out=product[here])
 
             run(fill, slices(self.n, self.step), jobs)
         return product
@@ -145,11 +198,13 @@ class DensePoints:
         """The first n rows of a buffer, about the same origin."""
         points = copy(self)
         points.buffer, points.n, points.changed = buffer, n, changed
+        points.is_mapped = is_mapped(buffer)
         return points
 
     def saved(self):
         """The storage as plain values."""
-        return {"rows": self.array, "origin": self.origin, "changed": self.changed}
+        numbers = {"changed": self.changed, "widest": self.widest}
+        return {"rows": self.array, "origin": self.origin, **numbers}
 
     @classmethod
     def restored(cls, saved):
@@ -157,13 +212,16 @@ class DensePoints:
         rows = array_from(saved, "rows", FLOATS, (None, None))
         require(rows.size, "there are no points")
         origin = array_from(saved, "origin", FLOATS[1:], rows.shape[1:])
-        return cls(np.ascontiguousarray(rows), origin, integer_from(saved, "changed"))
+        points = cls(np.ascontiguousarray(rows), origin, integer_from(saved, "changed"))
+        points.widest = integer_from(saved, "widest")
+        return points
 
 
 class SparsePoints:
     """Rows in CSR about zero; attributes are those of :class:`DensePoints`."""
 
     is_sparse = True
+    is_mapped = False
     changed = 0
     loops = None
 

@@ -17,8 +17,10 @@ import numpy as np
 from scipy import sparse
 
 from . import codes as coding
+from .enclosures import least_ratio
 from .kernels import available, kernels
-from .points import read_only, row_squares
+from .points import block, read_only, release, row_squares
+from .saved import is_mapped
 from .threads import run, slices
 
 _EPS = float(np.finfo(np.float32).eps)
@@ -34,8 +36,14 @@ _PRODUCT, _BOUND = 0.025, 0.6
 _CODE, _CODE_COLUMN = 200, 0.06
 _ROW, _ROW_COLUMN = 100, 0.2
 
-# Of a bound from a code, when codes are read in order.
+# Of a bound from a code, when codes are read in order; of a coordinate in a product of
+# all rows with one query, and of a distance made of a product.
 _IN_ORDER = 4
+_VECTOR = 0.1
+_FINISH = 1.5
+
+# Distances are exact unless others are so many times cheaper.
+_GAIN = 1.25
 
 # Rows that are read for one query at the end, beyond the neighbours.
 _LAST = 30
@@ -43,6 +51,8 @@ _LAST = 30
 # Numbers of leading coordinates that are tried, on so many queries from a sample.
 _LEADS = (0, 32, 64, 96, 128, 192, 256)
 _QUERIES = 32
+_SAMPLE = 2000
+_SAMPLE_BYTES = 1 << 26
 
 _SMALL = 1 << 15  # numbers of a space up to which it has no codes
 _FEW = 4  # queries below which each is searched by itself
@@ -56,6 +66,9 @@ _LEAST_LENGTH = 1e-140  # the square of a smaller length is not a normal number
 # Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
 # coordinates are worth more, since they leave fewer codes the more of them are known.
 _TILE_BYTES = {"rows": 1 << 21, "lead": 1 << 23}
+
+# Bytes of rows that are read at a time, if these are mapped from a file.
+_MAPPED_BYTES = 1 << 25
 
 
 class Space(NamedTuple):
@@ -88,14 +101,22 @@ class Queries(NamedTuple):
 class Plan(NamedTuple):
     """How batches and single queries are answered, and the costs that decided.
 
-    `r_many` and `r_one` are leading coordinates for either, 0 if they are not used.
+    `many` and `one` are for neighbours. `all_many` and `all_one` are for distances to
+    all rows: "exact", or enclosed by "lead" or "codes". `r_many` and `r_one` are
+    leading coordinates for batches and single queries, 0 if they are not used.
     """
 
     many: str
     one: str
     r_many: int
     r_one: int
+    all_many: str
+    all_one: str
     costs: dict
+
+    def encloses(self, count):
+        """Whether distances of so many queries are enclosed rather than exact."""
+        return (self.all_one if count == 1 else self.all_many) != "exact"
 
 
 def cost(way, n, d, r, opened, many):
@@ -113,31 +134,75 @@ def cost(way, n, d, r, opened, many):
     return 0.7 * n * (_ROW + _ROW_COLUMN * d)
 
 
-def choose(n, d, shares):
-    """The cheapest ways for n points of d coordinates; see :class:`Plan`.
+def cost_of_all(way, n, d, r, opened, many, itemsize=4):
+    """Nanoseconds of distances to n points if r coordinates leave a share open.
 
-    `shares` says for each possible r which share of the points leading coordinates
-    leave.
-
-    >>> choose(50_000, 512, {0: 1.0, 16: 0.05, 64: 0.003})[:4]
-    ('lead', 'lead', 64, 64)
-    >>> choose(20_000, 512, {0: 1.0, 32: 1.0})[:4]
-    ('rows', 'codes', 0, 0)
+    The way "sketch" is by a sketch of r rows.
     """
-    many = {"rows": cost("rows", n, d, 0, 0.0, many=True)}
-    one = {"scan": cost("scan", n, d, 0, 0.0, many=False)}
-    best = {True: 0, False: 0}
-    if shares:
-        one["codes"] = cost("codes", n, d, 0, 0.0, many=False)
-        for is_many, costs in ((True, many), (False, one)):
-            tried = [r for r in shares if r or is_many]
-            each = {r: cost("lead", n, d, r, shares[r], is_many) for r in tried}
-            if each:
-                best[is_many] = min(each, key=each.get)
-                costs["lead"] = each[best[is_many]]
-    ways = min(many, key=many.get), min(one, key=one.get)
-    used = (r * (way == "lead") for r, way in zip(best.values(), ways, strict=True))
-    return Plan(*ways, *used, {"many": many, "one": one})
+    column = _PRODUCT if many else _VECTOR
+    if way == "exact":
+        return n * (d * column * itemsize / 4 + _FINISH)
+    if way == "sketch":
+        return n * (r * column * itemsize / 4 + 4 * _FINISH) + 2 * r * d * column
+    row = opened * (_ROW + _ROW_COLUMN * d)
+    if way == "lead" and many:
+        return n * ((r + 2) * _PRODUCT + _FINISH + row) + r * d * 2 * _PRODUCT
+    columns, start = (r, r * d * _ROW_COLUMN) if way == "lead" else (d, 0)
+    return n * (_IN_ORDER + columns * _CODE_COLUMN + _FINISH + row) + start
+
+
+class Shares(NamedTuple):
+    """Shares of the points that bounds leave, by the number r of leading coordinates.
+
+    `near` is for neighbours and `all` for distances to all points; `codes` is what
+    codes leave of the latter.
+    """
+
+    near: dict
+    all: dict
+    codes: float
+
+
+def choose(n, d, shares=None, itemsize=4):
+    """The cheapest ways for n points of d coordinates, a :class:`Plan`.
+
+    `shares` are :class:`Shares`, None if there are no codes. `itemsize` are bytes of a
+    coordinate.
+
+    >>> choose(50_000, 512, Shares({0: 1, 64: 0.003}, {0: 1, 64: 0.01}, 0.0))[:6]
+    ('lead', 'lead', 64, 64, 'lead', 'lead')
+    >>> choose(20_000, 512, Shares({0: 1, 32: 1.0}, {0: 1, 32: 1.0}, 0.0))[:6]
+    ('rows', 'codes', 0, 0, 'exact', 'codes')
+    """
+    many, all_many, r_many, *costs_many = _ways(n, d, shares, itemsize, many=True)
+    one, all_one, r_one, *costs_one = _ways(n, d, shares, itemsize, many=False)
+    names = "many", "all many", "one", "all one"
+    costs = dict(zip(names, costs_many + costs_one, strict=True))
+    return Plan(many, one, r_many, r_one, all_many, all_one, costs)
+
+
+def _ways(n, d, shares, itemsize, many):
+    """Ways for neighbours and for all distances, r, and the costs of either."""
+    first = "rows" if many else "scan"
+    near = {first: cost(first, n, d, 0, 0.0, many)}
+    every = {"exact": cost_of_all("exact", n, d, 0, 0.0, many, itemsize)}
+    r = 0
+    if shares is not None and not many:
+        near["codes"] = cost("codes", n, d, 0, 0.0, many)
+        every["codes"] = cost_of_all("codes", n, d, 0, shares.codes, many)
+    if shares is not None and (many or len(shares.near) > 1):
+        tried = [r for r in shares.near if r or many]
+        lead = {r: cost("lead", n, d, r, shares.near[r], many) for r in tried}
+        enclosed = {r: cost_of_all("lead", n, d, r, shares.all[r], many) for r in tried}
+        r = min(lead, key=lead.get)
+        if lead[r] >= min(near.values()):
+            # Neighbours have no use for leading coordinates.
+            r = min(enclosed, key=enclosed.get)
+        near["lead"], every["lead"] = lead[r], enclosed[r]
+    enclosed = min(every, key=every.get)
+    pays = _GAIN * every[enclosed] < every["exact"]
+    best = min(near, key=near.get), enclosed if pays else "exact"
+    return *best, r * ("lead" in best), near, every
 
 
 class DenseSearch:
@@ -151,7 +216,7 @@ class DenseSearch:
         self.space, self.module = space, module
         rows, origin, norms, sizes, U = space
         n, d = self.n, self.d = rows.shape
-        self.plan = choose(n, d, {}) if plan is None else plan
+        self.plan = choose(n, d) if plan is None else plan
         if coded is None:
             coded = coding.without_codes(sizes, d)
         held = {name: read_only(getattr(coded, name)[:n]) for name in coding.ARRAYS}
@@ -196,7 +261,7 @@ class DenseSearch:
             return self._by_partition(queries, K, working_bytes)
         indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
         found = indices, squares, np.zeros(count, np.intp)
-        far, done = self._are_far(queries), 0
+        far, done = self.are_far(queries), 0
         if count < _FEW:
             chosen = "scan" if far else way or self.plan.one
             for part in slices(count, 1):
@@ -218,7 +283,7 @@ class DenseSearch:
         run(find, slices(count - done, min(_MOST_BATCH, -(-count // jobs))), jobs)
         return squares, indices
 
-    def _are_far(self, queries):
+    def are_far(self, queries):
         """Whether queries are so far away that bounds in float32 mean nothing."""
         most, reach = _FARTHEST * self.norm_unit, self.unit * queries.lengths.max()
         fits = queries.squares.max() < most and reach < most
@@ -254,7 +319,7 @@ class DenseSearch:
         norms, shifts = self.norms, np.zeros(len(lengths), np.float32)
         direct = self.is_central and self.space.rows.dtype == np.float32
         if way == "lead":
-            factors = self._lead_factors(gradients, lengths)
+            factors = self.lead_factors(gradients, lengths)
         else:
             scale, unit = 2 / self.norm_unit, 1.0 if direct else self.unit
             factors = (-scale * unit * gradients).astype(np.float32)
@@ -264,14 +329,16 @@ class DenseSearch:
             if direct:
                 shifts = (scale * (gradients @ self.space.origin)).astype(np.float32)
         count, size = len(factors), min(_TILE_BYTES[way], working_bytes)
-        tile = np.empty(count * min(self.n, max(256, size // (4 * count))), np.float32)
-        for here in slices(self.n, tile.size // count):
-            rows = self.lead[here] if way == "lead" else self.space.rows[here]
+        most = self._most_rows(max(256, size // (4 * count)))
+        tile = np.empty(count * most, np.float32)
+        for here in slices(self.n, most):
+            rows = self.lead[here] if way == "lead" else block(self.space.rows, here)
             if way == "rows" and not direct:
                 rows = ((rows - self.space.origin) / self.unit).astype(np.float32)
             products = tile[: count * len(rows)].reshape(count, -1)
             np.matmul(factors, rows.T, out=products)
             yield here, products, norms[here], shifts
+            release(self.space.rows)
 
     def _find_one(self, queries, found, part, way, jobs):
         """Fill in the neighbours of one query, whose bounds are made by all threads."""
@@ -289,7 +356,7 @@ class DenseSearch:
         run(lambda part: loops.code_bounds(part.start, part.stop, *given), parts, jobs)
         loops.nearest_by_bounds(out, self.norm_unit, *rest)
 
-    def _lead_factors(self, gradients, lengths):
+    def lead_factors(self, gradients, lengths):
         """What leading coordinates are multiplied by to be bounds.
 
         The last column is a bound of rounding in float32, relative to ‖g‖ ‖x‖.
@@ -307,34 +374,65 @@ class DenseSearch:
         They are of the type of the rows. Those near zero are computed in float64 from
         differences of coordinates.
         """
-        rows, origin, norms, _, _ = self.space
-        _, gradients, squares, lengths = queries
-        dtype, unit = rows.dtype, 1.0 if self.is_central else self.unit
+        given = self._exact_factors(queries)
+        return self._squares_in(queries, given, slice(0, self.n)), given[0]
+
+    def distances(self, queries, out, jobs=1):
+        """Write exact distances to all rows, (queries, n). O(nd) a query."""
+        given = self._exact_factors(queries)
+        lengths = np.sqrt(given[0]).astype(out.dtype)[:, np.newaxis]
+
+        def fill(here):
+            tile = self._squares_in(queries, given, here)
+            np.sqrt(np.maximum(tile, 0, out=tile), out=tile)
+            np.multiply(tile, lengths, out=out[:, here], casting="same_kind")
+
+        size = max(1024, _TILE_BYTES["rows"] // (2 * out.itemsize * len(out)))
+        run(fill, slices(self.n, self._most_rows(size)), jobs)
+
+    def _most_rows(self, count):
+        """So many rows or fewer: as many as are read at a time."""
+        rows = self.space.rows
+        if is_mapped(rows):
+            count = min(count, max(1, _MAPPED_BYTES // rows[:1].nbytes))
+        return min(count, self.n)
+
+    def _exact_factors(self, queries):
+        """Units of squares, factors of rows, what is added to each, and of norms."""
+        dtype, unit = self.space.rows.dtype, 1.0 if self.is_central else self.unit
+        squares, gradients = queries.squares, queries.gradients
         units = np.maximum(self.norm_unit, 2.0 ** np.ceil(np.log2(squares + 1e-300)))
         factors = (-2 * unit * gradients / units[:, np.newaxis]).astype(dtype)
         base = squares / units
         if self.is_central:
-            D = factors @ rows.T
-            base = base + 2 * (gradients @ origin) / units
-        else:
-            D = np.empty((len(squares), self.n), dtype)
-            for here in slices(self.n, max(1, (1 << 22) // rows[:1].nbytes)):
-                centred = ((rows[here] - origin) / unit).astype(dtype)
-                np.matmul(factors, centred.T, out=D[:, here])
-        D += base.astype(dtype)[:, np.newaxis]
-        held = (norms / self.norm_unit).astype(dtype)
-        ratios = (self.norm_unit / units).astype(dtype)
-        D += held if (ratios == 1).all() else ratios[:, np.newaxis] * held
+            base = base + 2 * (gradients @ self.space.origin) / units
+        return units, factors, base.astype(dtype), self.norm_unit / units
+
+    def _squares_in(self, queries, given, here):
+        """Squared distances to the rows in a slice, in the unit of each query."""
+        rows, origin, norms, _, _ = self.space
+        units, factors, base, ratios = given
+        part, dtype = block(rows, here), rows.dtype
+        if not self.is_central:
+            part = ((part - origin) / self.unit).astype(dtype)
+        one = len(factors) == 1
+        tile = np.dot(part, factors[0])[np.newaxis] if one else factors @ part.T
+        tile += base[:, np.newaxis]
+        held = (norms[here] / self.norm_unit).astype(dtype)
+        same = (ratios == 1).all()
+        tile += held if same else ratios.astype(dtype)[:, np.newaxis] * held
         # What rounding is relative to: all that a square is the difference of.
         share = 1e-3 if dtype == np.float32 else NEAR
-        away = self.away * self.is_central
-        reach = self.unit * (self.sizes.astype(np.float64) + away)
-        most = share * (squares + norms.max() + lengths * reach.max()) / units
-        for at in np.flatnonzero(D.min(axis=1) <= most):
-            limits = share * (squares[at] + norms + lengths[at] * reach) / units[at]
-            close = np.flatnonzero(D[at] <= limits)
-            D[at, close] = self.squares_to(queries, at, close) / units[at]
-        return D, units
+        away, sizes = self.away * self.is_central, self.sizes[here].astype(np.float64)
+        size = norms[here].max(), self.unit * (sizes.max() + away)
+        most = share * (queries.squares + size[0] + queries.lengths * size[1]) / units
+        for at in np.flatnonzero(tile.min(axis=1) <= most):
+            limits = queries.lengths[at] * self.unit * (sizes + away)
+            limits = share / units[at] * (queries.squares[at] + norms[here] + limits)
+            close = np.flatnonzero(tile[at] <= limits)
+            exact = self.squares_to(queries, at, here.start + close)
+            tile[at, close] = exact / units[at]
+        return tile
 
     def squares_to(self, queries, at, indices):
         """Exact squared distances of one query to some rows, in float64."""
@@ -391,7 +489,7 @@ class DenseSearch:
         """
         count = len(queries.squares)
         near = [[np.arange(self.n)]] * count
-        if not self._are_far(queries):
+        if not self.are_far(queries):
             near, base = [[] for _ in range(count)], queries.squares / self.norm_unit
             limits = square / self.norm_unit - base
             limits += 4 * _EPS * (np.abs(limits) + base) + 1e-30
@@ -407,21 +505,25 @@ class DenseSearch:
         return found
 
 
-def prepare(space, coded, K, jobs=1):
+def prepare(space, coded, K, eps, jobs=1):
     """Codes, leading coordinates and a plan for a space. O(nd(1 + r)).
 
-    Codes that are there are kept. The same rows and metric give the same result.
+    The plan is for K neighbours, and for distances within 1 ± eps. Codes that are there
+    are kept. The same rows and metric give the same result.
     """
     n, d = space.rows.shape
     if n * d <= _SMALL or not available():
-        return None, choose(n, d, {})
+        return None, choose(n, d)
     rng = np.random.default_rng(0)
-    positions = coding.sample_positions(n, d, rng)
-    rows = space.rows[positions] - space.origin
     P = None if coded is None else coded.P
+    chosen, seen, judged = samples(n, d, rng)
     if P is None:
-        P = coding.leading_directions(rows, min(coding.MOST_LEAD, d), rng)
-    plan = choose(n, d, lead_shares(space, positions, rows, P, K))
+        rows = block(space.rows, seen) - space.origin
+        # Beside a mapped file, memory is for codes: a sixteenth of it for the others.
+        most = d // 16 if is_mapped(space.rows) else d
+        P = coding.leading_directions(rows, min(coding.MOST_LEAD, most), rng)
+    shares = open_shares(space, chosen, judged, P, K, eps)
+    plan = choose(n, d, shares, space.rows.itemsize)
     r = plan.r_many, plan.r_one
     if coded is None:
         unit = coding.power_of_two(np.sqrt(space.sizes.max()))
@@ -431,31 +533,52 @@ def prepare(space, coded, K, jobs=1):
     return coded, plan
 
 
-def lead_shares(space, positions, rows, P, K):
-    """For some r, the share of the points that r leading coordinates leave open.
+def samples(n, d, rng):
+    """Random positions of n points: of queries, of points that P is made of, of others.
 
-    Points of a sample are the queries, and the K-th of n neighbours is as far as the
-    K/n quantile of the sample.
+    The last ones are what queries are compared with. Neither these nor the queries are
+    chosen with P in mind, which knows the points that it is made of too well.
+    """
+    size = max(1, min(_SAMPLE, _SAMPLE_BYTES // (8 * d)))
+    order = rng.permutation(n)
+    chosen, others = order[:_QUERIES], order[_QUERIES:]
+    if n < 4 * _QUERIES:
+        chosen, others = order[:1], order[1:]
+    return chosen, np.sort(others[:size]), np.sort(rng.permutation(others)[:size])
+
+
+def open_shares(space, chosen, judged, P, K, eps):
+    """The :class:`Shares` of the points that bounds leave open, from a sample.
+
+    Points at the positions `chosen` are the queries, and those at `judged` stand for
+    all n points: the K-th neighbour is as far as the K/n quantile of these.
     """
     norms, U = space.norms, space.U
-    queries = slice(None, None, -(-len(rows) // _QUERIES))
-    images = gradients = rows[queries]
+    rows, queries = (block(space.rows, at) - space.origin for at in (judged, chosen))
+    images = gradients = queries
     if len(U):
         images = images @ U.T
         gradients = images @ U
-    base = row_squares(images)[:, np.newaxis] + norms[positions]
+    base = row_squares(images)[:, np.newaxis] + norms[judged]
     squares = base - 2 * gradients @ rows.T
-    rank = min(len(rows) - 1, max(1, round(K * len(rows) / len(norms))))
+    rank = min(len(rows), max(1, round(K * len(rows) / len(norms)))) - 1
     limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
-    z, along, shares = rows @ P.T, gradients @ P.T, {}
+    z, along, shares = rows @ P.T, gradients @ P.T, Shares({}, {}, 1.0)
+    least, lengths = least_ratio(eps), np.sqrt(row_squares(gradients))
+
+    def left_open(middle, width):
+        return float(np.mean(middle - width < least * (middle + width)))
+
     for r in [r for r in _LEADS if r < len(P)] + [len(P)]:
-        rest = row_squares(gradients) - row_squares(along[:, :r])
+        rest = lengths**2 - row_squares(along[:, :r])
         left = row_squares(rows) - row_squares(z[:, :r])
-        product = along[:, :r] @ z[:, :r].T
-        lengths = (np.sqrt(np.maximum(squares, 0)) for squares in (rest, left))
-        product += np.outer(*lengths)
-        shares[r] = float(np.mean(base - 2 * product <= limits))
-    return shares
+        width = 2 * np.outer(*(np.sqrt(np.maximum(sq, 0)) for sq in (rest, left)))
+        middle = base - 2 * along[:, :r] @ z[:, :r].T
+        shares.near[r] = float(np.mean(middle - width <= limits))
+        shares.all[r] = left_open(middle, width)
+    unit = coding.power_of_two(np.abs(rows).max())
+    errors = unit * coding.eight_bits(rows / unit, rows.shape[1])[2]
+    return shares._replace(codes=left_open(squares, 2 * np.outer(lengths, errors)))
 
 
 class SparseSearch:

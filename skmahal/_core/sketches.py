@@ -224,10 +224,12 @@ class Sketches:
         """
         index, (lead, arrays) = self.index, self.arrays()
         dtype, y = index.dtype, index.transform(Q)
-        rows = Q.toarray() if sparse.issparse(Q) else Q
-        factors = multipliers(self.key, index.d, dtype)
-        messages = query_messages(rows, factors, index.version)
-        picks = choose(self.key, messages, self.L, R)
+        picks = np.tile(np.arange(self.L), (len(y), 1))
+        if R < self.L:
+            rows = Q.toarray() if sparse.issparse(Q) else Q
+            factors = multipliers(self.key, index.d, dtype)
+            messages = query_messages(rows, factors, index.version)
+            picks = choose(self.key, messages, self.L, R)
         uses = [(arrays[j], *np.nonzero(picks == j)) for j in np.unique(picks)]
         votes = np.empty((R, len(y), index.n), dtype=dtype)
         keep = dtype.type(1 - slack)

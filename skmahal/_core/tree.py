@@ -13,7 +13,7 @@ The leaves are buckets of consecutive points. Sums of rows do not depend on the 
 import numpy as np
 
 from .kernels import kernels
-from .points import read_only
+from .points import block, read_only
 
 BUCKET = 128
 _ROUNDS = 64
@@ -45,7 +45,7 @@ class DistanceTree:
         self.n = len(rows)
         for bucket in buckets:
             here = slice(bucket * BUCKET, (bucket + 1) * BUCKET)
-            part, leaf = rows[here], self.capacity + bucket
+            part, leaf = block(rows, here), self.capacity + bucket
             self.sums[leaf] = (part - self.origin).sum(axis=0)
             self.norms[leaf], self.counts[leaf] = norms[here].sum(), len(part)
         nodes = np.unique((self.capacity + np.asarray(buckets)) // 2)

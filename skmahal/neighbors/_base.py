@@ -14,7 +14,7 @@ from skmahal import _metric_learner as learners
 from skmahal._compat import HasMethods, Interval, StrOptions
 from skmahal._core import checks
 from skmahal._core.bounds import SKETCHES
-from skmahal._core.guarantees import Failures, guarantee
+from skmahal._core.guarantees import METHODS
 from skmahal._core.index import WORKING_BYTES
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.threads import one_blas_thread, thread_count
@@ -30,10 +30,9 @@ ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 _FLOATS = frozenset(map(np.dtype, ROWS["dtype"]))
 _MODES = ("connectivity", "distance")
 
-# Parameters of MetricMaintenance with the same name here, and attributes of it that
-# its guarantee follows from.
+# Parameters of MetricMaintenance with the same name here.
 _OF_MAINTENANCE = ("eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors")
-_GUARANTEED = ("n", "k", "m", "L", "R", "lead", "eps", "delta", "sketch")
+_OF_MAINTENANCE += ("adaptive",)
 
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -61,6 +60,7 @@ class SketchedNeighborsBase(Persistent):
         "lead": [Interval(Integral, 0, None, closed="left"), _AUTO],
         "sketch": [StrOptions(set(SKETCHES))],
         "n_candidates": [_POSITIVE, StrOptions({"exact", "certified"})],
+        "adaptive": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
@@ -74,12 +74,21 @@ class SketchedNeighborsBase(Persistent):
 
     @property
     def engine_(self):
-        """How distances are computed: "sketched" if ``m_ * R_ + lead_ < k``."""
+        """How distances are computed at present.
+
+        If `m` was set and `adaptive` was not, "sketched" if ``m_ * R_ + lead_ < k``,
+        and "exact" otherwise.
+        """
         held = self._maintenance
+        if held.engine != "sketched" or held.parameters["m"] == "auto":
+            return held.engine
+        return "sketched" if self._sketches_pay(held) else "exact"
+
+    def _sketches_pay(self, held):
+        """Whether sketches have fewer columns than exact rows."""
         columns = held.m * held.R
         # An "auto" lead is chosen when it is read, which takes time.
-        pays = columns < held.k and columns + held.lead < held.k
-        return "sketched" if pays else "exact"
+        return columns < held.k and columns + held.lead < held.k
 
     def update_metric(self, metric=None, *, rows=None, additive=False, low_rank=None):
         """Change the metric; the index follows without being built again.
@@ -205,8 +214,14 @@ class SketchedNeighborsBase(Persistent):
         """
         return self._fitted().check()
 
-    def guarantee(self):
+    def guarantee(self, n_queries=1000):
         """State what the index promises at present, in numbers and in words. O(1).
+
+        Parameters
+        ----------
+        n_queries : int, default=1000
+            Number of queries, chosen by the neighbours of earlier ones, that are all to
+            have exact neighbours. It matters if `n_candidates` is "certified".
 
         Returns
         -------
@@ -214,8 +229,8 @@ class SketchedNeighborsBase(Persistent):
             Its numbers are described in :class:`skmahal.inspection.Guarantee`. `fixed`
             and `adaptive` bound the probability that a result breaks its promise: for
             queries that do not depend on earlier results, and for queries that may be
-            chosen by them. 0 is an exact result, 1 is no promise. Points that are added
-            make it weaker if `m` or `R` was set.
+            chosen by them. 0 is a result that is certain, 1 is no promise. Points that
+            are added make it weaker if `m` or `R` was set.
 
         Examples
         --------
@@ -224,18 +239,16 @@ class SketchedNeighborsBase(Persistent):
         >>> index.guarantee().adaptive.kneighbors
         0.0
         """
-        held = self._fitted()
+        held, n_queries = self._fitted(), checks.as_count("n_queries", n_queries)
         with held.index.lock.reading():
-            K = min(checks.as_count("n_neighbors", self.n_neighbors), held.n)
-            candidates = self._candidates(held, K)
-            return guarantee(
-                engine=self.engine_,
-                n_neighbors=K,
-                neighbors=candidates if isinstance(candidates, str) else "budget",
-                auto_R=held.parameters["R"] == "auto",
-                offers=[name for name in Failures._fields if hasattr(self, name)],
-                **{name: getattr(held, name) for name in _GUARANTEED},
-            )
+            K = checks.as_count("n_neighbors", self.n_neighbors)
+            candidates = self._candidates(held, min(K, held.n))
+            neighbors = candidates if isinstance(candidates, str) else "budget"
+            offers = [name for name in METHODS if hasattr(self, name)]
+            ways = held.ways()
+            if self.engine_ == "exact":
+                ways = dict.fromkeys(ways, "exact")
+            return held._guarantee(n_queries, neighbors, ways, K, offers)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -338,7 +351,7 @@ class SketchedNeighborsBase(Persistent):
             count = checks.as_count("n_candidates", self.n_candidates, least=K) + own
             count = count if count < held.n else "exact"
         # Sketches that cost as much as exact rows are not used.
-        if count != "exact" and self.engine_ == "exact":
+        if count != "exact" and (held.adaptive or not self._sketches_pay(held)):
             return "exact"
         return count
 
@@ -420,8 +433,6 @@ class KNeighborsQueries:
             else:
                 candidates = self._candidates(held, K, own)
                 found = held._kneighbors(Q, K + own, candidates, jobs)
-                if hasattr(self, "audit"):
-                    self._remember(held, Q)
         if not own:
             return found
         # A point is absent if enough others at the same place come before it; then the

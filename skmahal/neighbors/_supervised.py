@@ -42,6 +42,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         lead="auto",
         sketch="gaussian",
         n_candidates="exact",
+        adaptive=False,
         random_state=None,
         n_jobs=None,
     ):
@@ -53,6 +54,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         self.lead = lead
         self.sketch = sketch
         self.n_candidates = n_candidates
+        self.adaptive = adaptive
         self.random_state = random_state
         self.n_jobs = n_jobs
 

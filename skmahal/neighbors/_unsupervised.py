@@ -1,17 +1,13 @@
 """The index as an unsupervised estimator."""
 
-from collections import deque
 from copy import copy
 from numbers import Real
-from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy import sparse
 
 from skmahal._compat import Interval, fit_context
-from skmahal._core import bounds
 from skmahal._core.checks import as_choice, as_count
-from skmahal._core.guarantees import Audit, audit_pairs, relative_errors
+from skmahal._core.guarantees import relative_errors
 from skmahal._core.threads import slices
 from skmahal._estimator import generator_from, validated
 
@@ -23,11 +19,6 @@ from ._base import (
     memory,
     workers,
 )
-
-# Recent queries of every index, for its audit: so many, or as many as fit these bytes.
-# They are not attributes, so that no pickle and no deep copy of an index has them.
-_MOST_ROWS, _MOST_BYTES = 64, 1 << 20
-_RECENT = WeakKeyDictionary()
 
 
 class UnlabelledNeighborsBase(SketchedNeighborsBase):
@@ -98,7 +89,7 @@ class SketchedMahalanobisNeighbors(
 
     The metric is :math:`d(x, z) = \|U(x - z)\|`. Neighbours are exact: bounds from
     8-bit codes, which do not depend on the metric, exclude most points with certainty.
-    Distances to all points are estimated from random sketches of the points under U.
+    Distances to all points are within 1 ± `eps`, in the cheapest way that promises it.
     When the metric or the points change, the index is updated and not built again.
 
     Parameters
@@ -115,19 +106,19 @@ class SketchedMahalanobisNeighbors(
         dictionary says which one: ``{"U": U}``, or a keyword of
         :func:`components_from`.
     m : int or "auto", default="auto"
-        Rows of a sketch. Sketches serve :meth:`distances`, :meth:`pair_distances` and
-        :meth:`score`, and :meth:`kneighbors` if `n_candidates` is not "exact". "auto"
-        is the smallest number for which L sketches keep the promise of `distances`.
+        Rows of a sketch. With a number, :meth:`distances`, :meth:`pair_distances` and
+        :meth:`score` are by the median of R of L random sketches, as in the paper.
+        "auto" takes the cheapest way that keeps their promise: bounds from both sides,
+        one larger sketch, or exact distances.
     L : int, default=10
-        Number of sketches. More of them withstand queries that are chosen by earlier
-        estimates for longer.
+        Number of sketches, if `m` is a number or `n_candidates` is not "exact".
     R : int or "auto", default="auto"
         Sketches that serve a query. "auto" is as few as the promise allows.
     eps : float, default=0.2
-        Relative error of an estimated distance.
+        Relative error of a distance.
     delta : float, default=0.01
         Probability that the estimates of a query, or its certified neighbours, break
-        their promise.
+        their promise. Bounds from both sides, and exact results, never do.
     lead : int or "auto", default="auto"
         Leading directions that are kept exactly and not sketched; "auto" chooses from
         the spectrum of a sample of points. 0 is the structure of the paper.
@@ -138,7 +129,12 @@ class SketchedMahalanobisNeighbors(
         certainty. "certified" excludes points by their sketches, and finds the nearest
         points with probability at least 1 - `delta` per query. An integer is the number
         of points, those of smallest estimate, whose exact distances are computed, and
-        nothing is promised. If `engine_` is "exact", all three are exact.
+        nothing is promised. If sketches have no fewer columns than U has rows, all
+        three are exact.
+    adaptive : bool, default=False
+        Whether queries may be chosen by earlier results. Then nothing random is used:
+        neighbours are exact, distances are within 1 ± `eps` with certainty, and `m`,
+        `L`, `R`, `lead`, `sketch`, `n_candidates` and `random_state` have no effect.
     random_state : int, RandomState instance or None, default=None
         Determines the sketches and the secret key that assigns them to queries. An int
         gives the same estimates on every run; None is a seed of the operating system.
@@ -151,8 +147,10 @@ class SketchedMahalanobisNeighbors(
         U of the metric as it is now, in float64.
     m_, L_, R_, lead_ : int
         The parameters of these names, with numbers in place of "auto".
-    engine_ : {"sketched", "exact"}
-        Whether distances are estimated: "exact" if ``m_ * R_ + lead_ >= k``.
+    engine_ : {"enclosed", "sketched", "exact"}
+        How distances are computed: within 1 ± `eps` with certainty, estimated from
+        sketches, or exactly. If `m` is a number, "sketched" or, if ``m_ * R_ + lead_ >=
+        k``, "exact".
     metric_learner_ : estimator or None
         The fitted estimator; it stays when `update_metric` changes the metric.
     n_samples_fit_ : int
@@ -204,6 +202,7 @@ class SketchedMahalanobisNeighbors(
         lead="auto",
         sketch="gaussian",
         n_candidates="exact",
+        adaptive=False,
         random_state=None,
         n_jobs=None,
     ):
@@ -215,15 +214,18 @@ class SketchedMahalanobisNeighbors(
         self.lead = lead
         self.sketch = sketch
         self.n_candidates = n_candidates
+        self.adaptive = adaptive
         self.random_state = random_state
         self.n_jobs = n_jobs
 
     def distances(self, X):
-        """Estimate the distances from each query to all points of the index.
+        """Distances from each query to all points, within 1 ± `eps`.
 
-        All distances of a query are within 1 ± `eps` of the exact ones with probability
-        at least 1 - `delta`, if `m` and `R` are "auto". If `engine_` is "exact" they
-        are exact. A query costs O(kd + R(mk + nm) + n lead).
+        :meth:`guarantee` says how they are computed, and what is promised: that all of
+        them are within 1 ± `eps` of the exact ones with certainty or, for queries that
+        do not depend on earlier estimates, with probability at least 1 - `delta`. A
+        query costs O(kd + nd) at most, and O(kd + R(mk + nm) + n lead) if `m` is a
+        number.
 
         Parameters
         ----------
@@ -233,17 +235,18 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         distances : ndarray of shape (n_queries, n_samples_fit)
-            The estimates.
+            The distances.
         """
         held = self._fitted()
         Q = self._queries(X, held.index)
         with held.index.lock.reading():
-            distances = self._distances(held, Q)
-        self._remember(held, Q)
-        return distances
+            return self._distances(held, Q, served=True)
 
     def pair_distances(self, i, j):
-        """Estimate distances between points of the index. O(mR + lead) each.
+        """Distances between points of the index, within 1 ± `eps`.
+
+        O(mR + lead) each if `m` is a number. Otherwise they are exact, O(kd) each, or
+        for many pairs under a metric by one sketch.
 
         Parameters
         ----------
@@ -253,14 +256,46 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         distances : float or ndarray
-            One estimate per pair, each within 1 ± `eps` with probability at least
-            1 - `delta`; exact if `engine_` is "exact".
+            One per pair, each within 1 ± `eps` with probability at least 1 - `delta`.
         """
         held = self._fitted()
         with held.index.lock.reading():
-            if self.engine_ == "sketched":
-                return held.query_pair(i, j)
-            return held.exact_pair(i, j)
+            if held.parameters["m"] != "auto" and self.engine_ == "exact":
+                return held.exact_pair(i, j)
+            return held.query_pair(i, j)
+
+    def sketches_only(self, kind="sketch"):
+        """What answers queries without the points, for small files and other machines.
+
+        Parameters
+        ----------
+        kind : {"sketch", "codes"}, default="sketch"
+            "sketch" keeps of a point x the numbers ``Π U x`` in float32, for one random
+            Π with enough rows that all distances of a query are within 1 ± `eps` with
+            probability at least 1 - `delta`. "codes" keeps U x in 8 bits a row of U;
+            every distance is then known to within an error that is stated.
+
+        Returns
+        -------
+        index : SketchesOnly
+            It has `distances`, `pair_distances` and `kneighbors`, and cannot be
+            changed. It does not hide the points: it is compression, and not privacy.
+
+        Notes
+        -----
+        O(nk(d + m)) for m rows of Π.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmahal import SketchedMahalanobisNeighbors
+        >>> X = np.random.default_rng(0).normal(size=(1000, 2000))
+        >>> index = SketchedMahalanobisNeighbors(random_state=0).fit(X)
+        >>> index.sketches_only().kneighbors(X[:2], 1, return_distance=False)
+        array([[0],
+               [1]])
+        """
+        return self._fitted().sketches_only(kind)
 
     def sample(self, X, n_samples=1, power=1, random_state=None):
         """Draw points with probability exactly proportional to their distance.
@@ -387,43 +422,14 @@ class SketchedMahalanobisNeighbors(
         fitted = copy(self)
         held = fitted._fitted()
         n_pairs, rng = as_count("n_pairs", n_pairs), generator_from(random_state)
-        with held.index.lock.reading():
-            promised = float(bounds.failure(held.eps, held.m, held.R, held.sketch))
-            i, j = rng.integers(held.n, size=(2, n_pairs))
-            pools = [(fitted.pair_distances(i, j), held.exact_pair(i, j)), None]
-            K = min(as_count("n_neighbors", fitted.n_neighbors), held.n)
-            if recent := list(_recent_queries(held)):
-                # The exact neighbours: a point that sketches hide must be seen.
-                exact, near = held.index.kneighbors(np.stack(recent), K)
-                estimates = [
-                    fitted._distances(held, query[np.newaxis])[0, indices]
-                    for query, indices in zip(recent, near, strict=True)
-                ]
-                drawn = rng.integers(exact.size, size=n_pairs)
-                pools[1] = np.concatenate(estimates)[drawn], exact.ravel()[drawn]
-        limits = held.eps, promised, held.delta
-        judged = [pool and audit_pairs(*pool, *limits) for pool in pools]
-        return Audit(*judged, held.eps)
+        K = as_count("n_neighbors", fitted.n_neighbors)
+        rest = fitted.pair_distances, lambda Q: fitted._distances(held, Q)
+        return held._audit(n_pairs, rng, K, *rest)
 
-    def _distances(self, held, Q):
-        """Distances to all points, by whichever of the two ways costs less."""
+    def _distances(self, held, Q, served=False):
+        """Distances to all points; `served` is as in :class:`MetricMaintenance`."""
         jobs, limited = workers(self.n_jobs, held.index, Q.shape[0])
         with limited:
-            if self.engine_ == "sketched":
-                return held.query_all(Q)
-            return held.index.distances(Q, jobs)
-
-    def _remember(self, held, Q):
-        """Copy the last of some queries that sketches have served, for the audit."""
-        if self.engine_ == "sketched":
-            recent = _recent_queries(held)
-            last = Q[-recent.maxlen :]
-            last = last.toarray() if sparse.issparse(last) else last
-            recent.extend(map(np.copy, last))
-
-
-def _recent_queries(held):
-    """The last queries that sketches of an index have served; used by all threads."""
-    fitting = _MOST_BYTES // (held.d * held.dtype.itemsize)
-    empty = deque(maxlen=max(1, min(_MOST_ROWS, fitting)))
-    return _RECENT.setdefault(held, empty)
+            if held.parameters["m"] != "auto" and self.engine_ == "exact":
+                return held.index.distances(Q, jobs)
+            return held._query_all(Q, jobs, served)

@@ -17,10 +17,11 @@ from skmahal._core.guarantees import (
 )
 
 NUMBERS = {
-    "engine": "sketched",
     "n": 500,
     "k": 400,
+    "d": 400,
     "m": 48,
+    "pooled": 320,
     "L": 10,
     "R": 5,
     "lead": 16,
@@ -28,6 +29,7 @@ NUMBERS = {
     "delta": 0.01,
     "sketch": "gaussian",
     "n_neighbors": 5,
+    "costs": {},
 }
 
 # Sketches enough for four dimensions, of which a tenth may be bad.
@@ -35,8 +37,9 @@ SAFE = {"k": 4, "m": 200, "L": 20, "eps": 0.3, "delta": 0.1}
 TINY_TAIL = 1e-6
 
 
-def held(**changed):
-    return guarantee(**{**NUMBERS, **changed})
+def held(distances="sketched", pairs=None, **changed):
+    ways = {"distances": distances, "pair_distances": pairs or distances}
+    return guarantee(ways=ways, **{**NUMBERS, **changed})
 
 
 def test_estimates_that_were_not_chosen_by_answers_fail_as_the_tails_say():
@@ -59,7 +62,7 @@ def test_exact_searches_hold_for_fixed_and_for_adaptive_queries(neighbors):
     assert found.fixed.radius_neighbors == found.adaptive.radius_neighbors == 0
     exact = found.fixed.kneighbors == found.adaptive.kneighbors == 0
     assert exact == (neighbors == "exact")
-    assert ("kneighbors: exact." in str(found).splitlines()[4]) == exact
+    assert ("- kneighbors: exact." in str(found)) == exact
     assert (found.R_neighbors == 0) == exact
 
 
@@ -73,7 +76,7 @@ def test_too_few_sketches_promise_nothing_for_adaptive_queries():
     found = held(neighbors="certified")
     assert found.adaptive == Failures(1, 0, 1, 1)
     assert not found.enough_sketches
-    assert found.refresh_every == 1
+    assert "adaptive=True promises" in str(found)
 
 
 def test_the_sketches_said_to_suffice_do_and_one_less_does_not():
@@ -90,7 +93,6 @@ def test_votes_at_auto_keep_delta_under_adaptive_queries_where_sketches_suffice(
     R = bounds.votes_for_all(500, *numbers, "gaussian")
     found = held(R=R, **SAFE)
     assert found.adaptive.distances <= SAFE["delta"] * (1 + 1e-12)
-    assert found.refresh_every is None
     assert held(R=R - 2, **SAFE).adaptive.distances > SAFE["delta"]
 
 
@@ -100,8 +102,6 @@ def test_votes_that_were_set_too_low_are_not_hidden_by_enough_sketches():
     # Two of twenty sketches may be bad, and the draw of all of them too.
     assert found.adaptive.pair_distances == pytest.approx(0.05 + 2 / 20)
     assert found.adaptive.distances == found.adaptive.kneighbors == 1
-    assert found.refresh_every == 1
-    assert "R that was set" in str(found)
 
 
 @pytest.mark.parametrize("changed", [{"sketch": "srht"}, {"m": 8}, {"eps": 0.01}])
@@ -109,16 +109,48 @@ def test_no_number_of_sketches_is_named_where_none_is_proven_to_do(changed):
     found = held(**changed)
     assert found.sufficient_L is None
     assert not found.enough_sketches
-    assert "No number of sketches" in str(found)
+    assert "So would" not in str(found)
 
 
-def test_exact_results_hold_for_all_queries():
-    found = held(engine="exact")
+@pytest.mark.parametrize("way", ["exact", "enclosed"])
+def test_results_that_are_certain_hold_for_all_queries(way):
+    found = held(distances=way, pairs="exact")
+    assert found.engine == way
     assert found.fixed == found.adaptive == Failures(0, 0, 0, 0)
-    assert found.enough_sketches
-    assert (found.sufficient_L, found.refresh_every) == (0, None)
-    assert "exact" in str(found)
-    assert "refresh" not in str(found)
+    assert (found.enough_sketches, found.sufficient_L) == (True, 0)
+    words = "distances: exact" if way == "exact" else "certain to be within 1 ± 0.2"
+    assert words in str(found)
+    assert "For every query, however it was chosen" in str(found)
+
+
+def test_one_sketch_holds_for_fixed_queries_alone():
+    found = held(distances="pooled", pairs="exact")
+    assert found.engine == "sketched"
+    assert found.fixed.distances == 500 * bounds.failure(0.2, 320)
+    assert found.adaptive == Failures(0, 0, 1, 0)
+    assert "One sketch of 320 rows serves distances" in str(found)
+    assert "adaptive=True promises" in str(found)
+
+
+@pytest.mark.parametrize("count", [1, 10, 99, 1000])
+def test_certified_neighbours_hold_for_a_number_of_adaptive_queries(count):
+    """If no other results come from the sketches that exclude points."""
+    found = held(distances="pooled", neighbors="certified", n_queries=count)
+    assert found.adaptive.kneighbors == min(1, count * 0.01)
+    assert found.n_queries == count
+    leaking = held(distances="sketched", neighbors="certified", n_queries=count)
+    assert leaking.adaptive.kneighbors == 1
+    rare = held(
+        distances="enclosed", neighbors="certified", n_queries=count, delta=1e-8
+    )
+    assert rare.adaptive.kneighbors == pytest.approx(count * 1e-8)
+    assert f"for all of {count} queries" in str(rare)
+
+
+def test_fewer_columns_than_rows_of_u_bound_the_sketches_that_suffice():
+    wide, low = held(k=400, d=400), held(k=400, d=30)
+    assert low.sufficient_L == bounds.representative_sketches(30, 48, 0.2, 0.005)
+    assert low.sufficient_L < wide.sufficient_L
 
 
 def test_methods_that_an_estimator_does_not_have_are_left_out():
@@ -127,19 +159,19 @@ def test_methods_that_an_estimator_does_not_have_are_left_out():
     assert found.adaptive == Failures(kneighbors=1.0)
     assert "distances:" not in str(found)
     exact = held(offers=["kneighbors"])
-    assert exact.refresh_every is None
-    assert str(exact).startswith("An exact index of 500 points")
+    assert str(exact).splitlines()[-1] == "- kneighbors: exact."
 
 
 def test_words_have_the_numbers():
-    found = held(neighbors="certified")
+    costs = {"exact": (0, 1e-4, 5e-4), "codes": (2e6, None, 1e-4)}
+    found = held(neighbors="certified", costs=costs)
     text = str(found)
     for part in ("500 points", "k=400", "L=10", "m=48", "R=5", "16 leading", "1 ± 0.2"):
         assert part in text
-    assert f"L={found.sufficient_L} sketches would suffice" in text
-    assert "refresh_sketches() is called after every call" in text
-    assert "not promised" in text
-    assert "0.01 t" in text
+    assert f"L={found.sufficient_L} sketches" in text
+    assert "delta=1e-05 does for 1000 queries" in text
+    assert "- exact: 0.0 MB, 100 or 500 µs." in text
+    assert "- codes: 2.0 MB, - or 100 µs." in text
 
 
 @pytest.mark.parametrize("m", [16, 40, 48, 90, 160, 300])

@@ -394,7 +394,7 @@ def test_a_default_L_that_does_not_fit_is_refused_when_sketches_are_needed(
     rng, memory_of
 ):
     """Exact queries need no sketches."""
-    index = MetricMaintenance(None, rng.normal(size=(100, 30)), seed=0)
+    index = MetricMaintenance(None, rng.normal(size=(100, 30)), m=8, seed=0)
     memory_of(4096)
     index.kneighbors(np.zeros(30), 3)
     with pytest.raises(MemoryError, match=r"^L=10 sketches"):

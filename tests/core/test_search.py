@@ -11,7 +11,15 @@ from skmahal._core import search
 from skmahal._core.codes import encode, leading_directions, power_of_two
 from skmahal._core.kernels import available
 from skmahal._core.points import row_squares
-from skmahal._core.search import DenseSearch, Space, choose, cost, lead_shares
+from skmahal._core.search import (
+    DenseSearch,
+    Shares,
+    Space,
+    choose,
+    cost,
+    open_shares,
+    samples,
+)
 from tests.core.data import clusters, decaying
 from tests.oracle import Oracle, assert_nearest
 
@@ -175,10 +183,9 @@ def test_predicted_shares_are_those_that_are_counted(name):
         values, vectors = np.linalg.eigh(np.cov(X[:1000].T))
         U = (vectors / np.sqrt(values)).T.copy()
     space, K = space_of(X, U), 10
-    positions = np.arange(0, 6000, 3)
-    rows = X[positions] - space.origin
-    P = leading_directions(rows, 48, np.random.default_rng(0))
-    predicted = lead_shares(space, positions, rows, P, K)
+    chosen, seen, judged = samples(*X.shape, np.random.default_rng(0))
+    P = leading_directions(X[seen] - space.origin, 48, np.random.default_rng(0))
+    predicted = open_shares(space, chosen, judged, P, K, 0.2).near
     coded = encode(X, space.origin, unit_of(space), P)
     for r, share in predicted.items():
         found = DenseSearch(space, coded.with_lead(r, r, X, space.origin))
@@ -190,7 +197,7 @@ def test_predicted_shares_are_those_that_are_counted(name):
 def test_the_choice_is_the_cheapest_of_all_ways():
     shares = {0: 1.0, 16: 0.3, 64: 0.01}
     for n, d in ((1000, 64), (50_000, 512), (8000, 5000)):
-        plan = choose(n, d, shares)
+        plan = choose(n, d, Shares(shares, shares, 0.0))
         assert plan.costs["many"][plan.many] == min(plan.costs["many"].values())
         assert plan.costs["one"][plan.one] == min(plan.costs["one"].values())
         for name, r in (("many", plan.r_many), ("one", plan.r_one)):
@@ -199,7 +206,8 @@ def test_the_choice_is_the_cheapest_of_all_ways():
 
 
 def test_what_leaves_all_points_open_is_not_chosen():
-    plan = choose(20_000, 512, dict.fromkeys((0, 32, 256), 1.0))
+    shares = dict.fromkeys((0, 32, 256), 1.0)
+    plan = choose(20_000, 512, Shares(shares, shares, 0.0))
     assert plan[:4] == ("rows", "codes", 0, 0)
 
 
@@ -285,6 +293,7 @@ def test_an_offset_costs_no_more_rows():
 
 
 def test_leading_coordinates_that_are_none_are_not_chosen_for_single_queries():
-    plan = choose(50_000, 64, {0: 0.001, 32: 0.0009})
+    shares = {0: 0.001, 32: 0.0009}
+    plan = choose(50_000, 64, Shares(shares, shares, 0.0))
     assert plan.one != "lead" or plan.r_one > 0
-    assert choose(50_000, 64, {0: 0.001}).one == "codes"
+    assert choose(50_000, 64, Shares({0: 0.001}, {0: 1.0}, 0.0)).one == "codes"

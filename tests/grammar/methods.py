@@ -3,6 +3,8 @@
 import numpy as np
 from scipy import sparse
 
+from skmahal import MetricMaintenance
+
 from .values import (
     METRIC,
     ROWS,
@@ -35,6 +37,26 @@ from .values import (
     too_far,
     with_value,
 )
+
+compact = one_of("kind", ["sketch", "codes"], "all", None, 3)
+
+
+def of_compact():
+    X, few = matrix("X", fixed=["columns"]), count_of("n_neighbors", most=N)
+    del X.bad["sparse"]
+    return [
+        Form("distances", {"X": X}, ("X",)),
+        Form("kneighbors", {"X": X, "n_neighbors": few}, ("X",)),
+        Form("pair_distances", {"i": positions("i"), "j": positions("j")}, ("i", "j")),
+        Form("guarantee", {}),
+    ]
+
+
+def of_seeds():
+    index = Kind(lambda rng: MetricMaintenance(None, normal(rng, N, D)), {})
+    parts = {"index": index, "n_clusters": count_of("n_clusters", most=N)}
+    parts |= {"power": power, "random_state": random_state}
+    return [Form("__call__", parts, ("index", "n_clusters"))]
 
 
 def of_updates(X, **y):
@@ -110,6 +132,8 @@ def of_index(named=False, far=1e300):
         ),
         Form("score", {"X": X}, ("X",)),
         Form("audit", {"n_pairs": count_of("n_pairs"), "random_state": random_state}),
+        Form("guarantee", {"n_queries": count_of("n_queries")}),
+        Form("sketches_only", {"kind": compact}),
     ]
 
 
@@ -301,6 +325,13 @@ def of_maintenance():
             ("indices",),
         ),
         Form("refresh_sketches", {}),
+        Form("sketches_only", {"kind": compact}),
+        Form("guarantee", {"n_queries": count_of("n_queries")}),
+        Form(
+            "audit",
+            {"n_pairs": count_of("n_pairs"), "random_state": seeds("random_state")},
+        ),
+        Form("ways", {}),
         Form("query_pair", pairs_of, ("i", "j")),
         Form("exact_pair", pairs_of, ("i", "j")),
         Form("query_all", {"q": q}, ("q",)),

@@ -38,6 +38,7 @@ AT_FIT = {
     "lead": [-1, 0.5, "some", None, np.nan, [1]],
     "sketch": ["fourier", None, 3, ["gaussian"]],
     "n_candidates": [*WHOLE, None, "all"],
+    "adaptive": [None, "yes", 2, [True]],
     "random_state": ["a", -1, 1.5, [1], 2**40],
     "n_jobs": [0, 1.5, "all", [1], np.nan],
     "metric_learner": NO_METRIC,

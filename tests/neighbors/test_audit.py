@@ -10,6 +10,7 @@ from numpy.testing import assert_array_equal
 from scipy import sparse, stats
 
 from skmahal import SketchedMahalanobisNeighbors
+from skmahal._core import bounds
 
 from .cases import normal
 
@@ -24,7 +25,10 @@ CERTIFIED = {"n_candidates": "certified"}
 def index_of(X=None, **params):
     """An index whose distances are estimates that keep the promise."""
     X = normal(100, WIDE) if X is None else X
-    index = SketchedMahalanobisNeighbors(**{**PARAMS, **params}).fit(X)
+    params = {**PARAMS, **params}
+    rest = params["L"], params["eps"], params.get("delta", 0.01), "gaussian"
+    params.setdefault("m", bounds.sketch_rows(len(X), *rest))
+    index = SketchedMahalanobisNeighbors(**params).fit(X)
     assert index.engine_ == "sketched"
     return index
 

@@ -354,6 +354,7 @@ BEFORE_FIT = {
     "check": call("check"),
     "audit": call("audit"),
     "guarantee": call("guarantee"),
+    "sketches_only": call("sketches_only"),
 }
 
 any_engine = pytest.mark.parametrize("engine", PARAMS)

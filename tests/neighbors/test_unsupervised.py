@@ -21,6 +21,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from skmahal import SketchedMahalanobisNeighbors
+from skmahal._core import bounds
 
 from .cases import (
     CERTIFIED,
@@ -77,9 +78,16 @@ def in_type(kind, X):
     return np.asarray(X, dtype=kind.dtype).astype(np.float64)
 
 
+def promising(**params):
+    """Parameters with as many rows as keep the promise for 400 points."""
+    params = {**PROMISING, **params}
+    rest = params["L"], params["eps"], params["delta"], params.get("sketch", "gaussian")
+    return {"m": bounds.sketch_rows(400, *rest), **params}
+
+
 def estimating(n=200, d=WIDE, **params):
     """An index whose `distances` are estimates."""
-    estimator = SketchedMahalanobisNeighbors(**{**PROMISING, **params})
+    estimator = SketchedMahalanobisNeighbors(**promising(**params))
     index = estimator.fit(normal(n, d, seed=5))
     assert index.engine_ == "sketched"
     return index
@@ -607,7 +615,7 @@ def test_distances_keep_the_promise(sketch, storage, dtype):
     X = sparse.csr_matrix(X) if storage == "csr" else X
     # The bound for signs is weaker, and would need more rows than is worthwhile.
     params = {"eps": 0.7, "L": 3} if sketch == "rademacher" else {}
-    params = {**PROMISING, "sketch": sketch, **params}
+    params = promising(sketch=sketch, **params)
     index = SketchedMahalanobisNeighbors(**params).fit(X)
     assert index.engine_ == "sketched"
     Q = normal(40, WIDE, seed=6).astype(dtype)

@@ -1,0 +1,78 @@
+"""Distances to all points within 1 ± eps, with certainty.
+
+Codes and leading coordinates bound a squared distance from both sides. With the
+notation of :mod:`.codes`, and c for what they say of the square,
+
+- from leading coordinates, ``|d² - c| ≤ 2 ‖g - PᵀPg‖ t``;
+- from codes, ``|d² - c| ≤ 2 ‖g‖ ‖x - x̂‖``.
+
+If ``l ≤ d ≤ h`` and ``h / l ≤ (1 + eps) / (1 - eps)``, then ``2lh / (l + h)`` is within
+1 ± eps of d. Of every other point the exact distance is computed. Nothing is random: a
+result depends on points, metric and query alone.
+"""
+
+import numpy as np
+
+from .kernels import kernels
+from .threads import run, slices
+
+_EPS = float(np.finfo(np.float32).eps)
+
+# What rounding in float32 may add to the relative error of a distance.
+_ROUNDING = 1e-6
+
+# Bytes of products that are made at a time.
+_TILE_BYTES = 1 << 19
+
+
+def least_ratio(eps):
+    """The least ``(l / h)²`` for which a distance is known to within 1 ± eps.
+
+    >>> round(least_ratio(0.2) * 2.25, 4)
+    1.0
+    """
+    eps = eps - _ROUNDING
+    return ((1 - eps) / (1 + eps)) ** 2 if eps > 0 else 1.0
+
+
+def distances(search, queries, eps, out, jobs=1):
+    """Write the distances of queries to all rows of a search, (queries, n).
+
+    The search must have a plan for this other than "exact". O(r) a row, and O(d) for
+    every row that bounds leave open.
+    """
+    goal = np.float32(least_ratio(eps)), out.dtype.type(np.sqrt(search.norm_unit))
+    loops = search.module or kernels(search.space.rows.dtype, "all")
+    enclose = _from_codes if len(out) == 1 else _from_lead
+    enclose(search, loops, queries, goal, out, jobs)
+
+
+def _from_codes(search, loops, queries, goal, out, jobs):
+    """Distances of one query, from codes."""
+    coded, P = loops.Codes(*search.codes), search.P[:0]
+    if search.plan.all_one == "lead":
+        coded, P = loops.Codes(*search.short), search.P[: search.r_one]
+    given = P, search.unit, search.norm_unit, queries.some(slice(None)), coded
+    rest = search.norms, goal, loops.Candidates(*search.candidates), out[0]
+
+    def enclose(part):
+        loops.enclose_codes(part.start, part.stop, *given, *rest)
+
+    run(enclose, slices(search.n, -(-search.n // jobs)), jobs)
+
+
+def _from_lead(search, loops, queries, goal, out, jobs):
+    """Distances of many queries, from leading coordinates."""
+    factors = search.lead_factors(queries.gradients, queries.lengths)
+    widths = np.ascontiguousarray(-factors[:, -2:])
+    bases = (queries.squares / search.norm_unit * (1 - 8 * _EPS)).astype(np.float32)
+    rests, lead = np.ascontiguousarray(search.lead[:, -2]), search.lead
+    batch = queries.some(slice(None)), loops.Candidates(*search.candidates)
+
+    def enclose(here):
+        tile, columns = factors @ lead[here].T, (rests[here], search.sizes[here])
+        rest = search.norms[here], widths, bases, columns, goal, *batch, out
+        loops.enclose_tile(tile, here.start, *rest)
+
+    size = max(256, _TILE_BYTES // (4 * len(out)))
+    run(enclose, slices(search.n, size), jobs)
