@@ -137,9 +137,12 @@ np.testing.assert_allclose(distances, found, rtol=1e-5)
 
 @linux
 def test_memory_is_for_codes_and_not_for_points(tmp_path):
-    """Codes are a quarter of the points; leading coordinates a sixteenth."""
-    n, d = 60_000, 1024
-    most = int(0.25 * 4 * n * d + (1 / 16) * 4 * n * d + 96e6)
+    """Codes are a quarter of the points, and leading coordinates less than a sixteenth.
+
+    The rest is for a sample of 2,000 points in float64, and what is made of it.
+    """
+    n, d = 100_000, 1024
+    most = int((1 / 4 + 1 / 16) * 4 * n * d + 10 * 2000 * d * 8)
     file = str(tmp_path / "points")
     sizes = {"n": n, "d": d, "most": most, "file": file, "relative": True}
     run_script(MEASURED.format(**sizes))
@@ -148,7 +151,7 @@ def test_memory_is_for_codes_and_not_for_points(tmp_path):
 @linux
 @pytest.mark.stress
 def test_four_gigabytes_are_searched_in_one_and_a_half(tmp_path):
-    n, d = 1_000_000, 1024
+    n, d = 976_000, 1024
     sizes = {"n": n, "d": d, "most": 1.5e9, "relative": False}
     script = MEASURED.format(**sizes, file=str(tmp_path / "points"))
     run_script(script, warnings=False)

@@ -229,11 +229,29 @@ def _smallest_runs(minima, size):
 
 
 @njit(cache=True, nogil=True)
+def _begin(at, bounds, minima, start, queries, candidates, found):
+    """Evaluate the points of smallest bound for query `at`, one of each of some runs.
+
+    `bounds` are of the points from `start` on, and `minima` those of runs of them.
+    """
+    rows, origin, norms, sizes, U, unit, near = candidates
+    q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
+    length = queries.lengths[at] * unit
+    keys, indices = found.squares[at], found.indices[at]
+    for run in _smallest_runs(minima, len(keys) + _AHEAD):
+        place = run * RUN + np.argmin(bounds[run * RUN : (run + 1) * RUN])
+        # Not a number is not within any limit: no point is evaluated twice.
+        i, bounds[place] = start + place, np.nan
+        norm, size = norms[i], sizes[i]
+        square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
+        _put(keys, indices, square, i)
+
+
+@njit(cache=True, nogil=True)
 def _refine(at, bounds, minima, start, norm_unit, queries, coded, candidates, found):
     """Evaluate every point that bounds leave open for query `at`.
 
-    `bounds` are of the points from `start` on, and `minima` those of runs of them. The
-    best point of the best runs comes first. Codes, if any, are read before rows.
+    `bounds` and `minima` are as in :func:`_begin`. Codes, if any, are read before rows.
     """
     rows, origin, norms, sizes, U, unit, near = candidates
     codes, steps, errors, _ = coded
@@ -242,14 +260,6 @@ def _refine(at, bounds, minima, start, norm_unit, queries, coded, candidates, fo
     keys, indices = found.squares[at], found.indices[at]
     opened, step, off = 0, 0.0, 0.0
     rounded = np.zeros(codes.shape[1], np.int16)
-    if keys[0] == np.inf:
-        for run in _smallest_runs(minima, len(keys) + _AHEAD):
-            place = run * RUN + np.argmin(bounds[run * RUN : (run + 1) * RUN])
-            # Not a number is not within any limit: no point is evaluated twice.
-            i, bounds[place] = start + place, np.nan
-            norm, size = norms[i], sizes[i]
-            square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
-            _put(keys, indices, square, i)
     limit = _limit(keys[0], base, norm_unit)
     for run in range(len(minima)):
         if minima[run] > limit:
@@ -299,6 +309,8 @@ def nearest_in_tile(
     minima = np.empty((tile.shape[1] + RUN - 1) // RUN, np.float32)
     for at in range(len(tile)):
         _add_norms(tile[at], norms, shifts[at], minima)
+        if found.squares[at, 0] == np.inf:
+            _begin(at, tile[at], minima, start, queries, candidates, found)
         rest = norm_unit, queries, coded, candidates, found
         _refine(at, tile[at], minima, start, *rest)
         if last:
@@ -464,10 +476,19 @@ def enclose_codes(
 
 
 @njit(cache=True, nogil=True)
-def nearest_by_bounds(out, norm_unit, queries, coded, candidates, found):
-    """Neighbours of one query from bounds of all points by :func:`code_bounds`."""
-    _refine(0, out[0], out[1], 0, norm_unit, queries, coded, candidates, found)
-    _sort(found.squares[0], found.indices[0])
+def nearest_by_bounds(first, last, out, norm_unit, queries, coded, candidates, found):
+    """Neighbours of one query among some points, from bounds by :func:`code_bounds`.
+
+    All points are taken in parts from `first` to `last`, in ascending order.
+    """
+    bounds, minima = out
+    if first == 0:
+        _begin(0, bounds, minima, 0, queries, candidates, found)
+    rest = norm_unit, queries, coded, candidates, found
+    part = bounds[first:last], minima[first // RUN : (last + RUN - 1) // RUN]
+    _refine(0, *part, first, *rest)
+    if last == len(bounds):
+        _sort(found.squares[0], found.indices[0])
 
 
 @njit(cache=True, nogil=True)

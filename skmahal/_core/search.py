@@ -216,6 +216,7 @@ class DenseSearch:
         self.space, self.module = space, module
         rows, origin, norms, sizes, U = space
         n, d = self.n, self.d = rows.shape
+        self.is_mapped = is_mapped(rows)
         self.plan = choose(n, d) if plan is None else plan
         if coded is None:
             coded = coding.without_codes(sizes, d)
@@ -338,7 +339,8 @@ class DenseSearch:
             products = tile[: count * len(rows)].reshape(count, -1)
             np.matmul(factors, rows.T, out=products)
             yield here, products, norms[here], shifts
-            release(self.space.rows)
+            if self.is_mapped:
+                release(self.space.rows)
 
     def _find_one(self, queries, found, part, way, jobs):
         """Fill in the neighbours of one query, whose bounds are made by all threads."""
@@ -354,7 +356,11 @@ class DenseSearch:
         given = P, self.unit, self.norm_unit, rest[0], first, self.norms, out
         parts = slices(n, -(-n // (jobs * RUN)) * RUN)
         run(lambda part: loops.code_bounds(part.start, part.stop, *given), parts, jobs)
-        loops.nearest_by_bounds(out, self.norm_unit, *rest)
+        size = -(-self._most_rows(n) // RUN) * RUN if self.is_mapped else n
+        for part in slices(n, size):
+            loops.nearest_by_bounds(part.start, part.stop, out, self.norm_unit, *rest)
+            if self.is_mapped:
+                release(self.space.rows)
 
     def lead_factors(self, gradients, lengths):
         """What leading coordinates are multiplied by to be bounds.
@@ -392,9 +398,8 @@ class DenseSearch:
 
     def _most_rows(self, count):
         """So many rows or fewer: as many as are read at a time."""
-        rows = self.space.rows
-        if is_mapped(rows):
-            count = min(count, max(1, _MAPPED_BYTES // rows[:1].nbytes))
+        if self.is_mapped:
+            count = min(count, max(1, _MAPPED_BYTES // self.space.rows[:1].nbytes))
         return min(count, self.n)
 
     def _exact_factors(self, queries):
@@ -519,8 +524,8 @@ def prepare(space, coded, K, eps, jobs=1):
     chosen, seen, judged = samples(n, d, rng)
     if P is None:
         rows = block(space.rows, seen) - space.origin
-        # Beside a mapped file, memory is for codes: a sixteenth of it for the others.
-        most = d // 16 if is_mapped(space.rows) else d
+        # Beside a mapped file, memory is for codes: a sixteenth of it for these.
+        most = d // 64 if is_mapped(space.rows) else d
         P = coding.leading_directions(rows, min(coding.MOST_LEAD, most), rng)
     shares = open_shares(space, chosen, judged, P, K, eps)
     plan = choose(n, d, shares, space.rows.itemsize)
