@@ -68,7 +68,7 @@ _LEAST_LENGTH = 1e-140  # the square of a smaller length is not a normal number
 _TILE_BYTES = {"rows": 1 << 21, "lead": 1 << 23}
 
 # Bytes of rows that are read at a time, if these are mapped from a file.
-_MAPPED_BYTES = 1 << 25
+_MAPPED_BYTES = 1 << 24
 
 
 class Space(NamedTuple):
