@@ -22,7 +22,7 @@ _EPS = float(np.finfo(np.float32).eps)
 _ROUNDING = 1e-6
 
 # Bytes of products that are made at a time.
-_TILE_BYTES = 1 << 19
+_TILE_BYTES = 1 << 20
 
 
 def least_ratio(eps):
@@ -74,5 +74,5 @@ def _from_lead(search, loops, queries, goal, out, jobs):
         rest = search.norms[here], widths, bases, columns, goal, *batch, out
         loops.enclose_tile(tile, here.start, *rest)
 
-    size = max(256, _TILE_BYTES // (4 * len(out)))
+    size = max(256, min(-(-search.n // 8), _TILE_BYTES // (4 * len(out))))
     run(enclose, slices(search.n, size), jobs)

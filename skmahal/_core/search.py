@@ -39,7 +39,7 @@ _ROW, _ROW_COLUMN = 100, 0.2
 # Of a bound from a code, when codes are read in order; of a coordinate in a product of
 # all rows with one query, and of a distance made of a product.
 _IN_ORDER = 4
-_VECTOR = 0.1
+_VECTOR = 0.15
 _FINISH = 1.5
 
 # Distances are exact unless others are so many times cheaper.
@@ -216,7 +216,7 @@ class DenseSearch:
         self.space, self.module = space, module
         rows, origin, norms, sizes, U = space
         n, d = self.n, self.d = rows.shape
-        self.is_mapped = is_mapped(rows)
+        self.is_mapped, self._scaled = is_mapped(rows), None
         self.plan = choose(n, d) if plan is None else plan
         if coded is None:
             coded = coding.without_codes(sizes, d)
@@ -232,6 +232,7 @@ class DenseSearch:
         # Products with rows that are not centred then lose few digits.
         self.away = np.linalg.norm(origin) / self.unit
         self.is_central = self.away <= 4 and 1e-15 < self.unit < 1e15
+        self.is_direct = self.away <= 64 and 1e-15 < self.unit < 1e15
 
     def queries(self, points):
         """The :class:`Queries` of some points. O(kd) each."""
@@ -393,7 +394,10 @@ class DenseSearch:
             np.sqrt(np.maximum(tile, 0, out=tile), out=tile)
             np.multiply(tile, lengths, out=out[:, here], casting="same_kind")
 
-        size = max(1024, _TILE_BYTES["rows"] // (2 * out.itemsize * len(out)))
+        # Eight parts or more, each of which is worth the start of a product.
+        least = max(64, (1 << 22) // (len(out) * self.d))
+        size = min(-(-self.n // 8), _TILE_BYTES["rows"] // (4 * len(out)))
+        size = max(least, size)
         run(fill, slices(self.n, self._most_rows(size)), jobs)
 
     def _most_rows(self, count):
@@ -404,12 +408,12 @@ class DenseSearch:
 
     def _exact_factors(self, queries):
         """Units of squares, factors of rows, what is added to each, and of norms."""
-        dtype, unit = self.space.rows.dtype, 1.0 if self.is_central else self.unit
+        dtype, unit = self.space.rows.dtype, 1.0 if self.is_direct else self.unit
         squares, gradients = queries.squares, queries.gradients
         units = np.maximum(self.norm_unit, 2.0 ** np.ceil(np.log2(squares + 1e-300)))
-        factors = (-2 * unit * gradients / units[:, np.newaxis]).astype(dtype)
+        factors = ((-2 * unit / units)[:, np.newaxis] * gradients).astype(dtype)
         base = squares / units
-        if self.is_central:
+        if self.is_direct:
             base = base + 2 * (gradients @ self.space.origin) / units
         return units, factors, base.astype(dtype), self.norm_unit / units
 
@@ -418,20 +422,23 @@ class DenseSearch:
         rows, origin, norms, _, _ = self.space
         units, factors, base, ratios = given
         part, dtype = block(rows, here), rows.dtype
-        if not self.is_central:
+        if not self.is_direct:
             part = ((part - origin) / self.unit).astype(dtype)
         one = len(factors) == 1
         tile = np.dot(part, factors[0])[np.newaxis] if one else factors @ part.T
         tile += base[:, np.newaxis]
-        held = (norms[here] / self.norm_unit).astype(dtype)
-        same = (ratios == 1).all()
+        if self._scaled is None:
+            held = (norms / self.norm_unit).astype(dtype)
+            self._scaled = held, norms.max(), float(self.sizes.max())
+        held, most_norm, most_size = self._scaled
+        same, held = (ratios == 1).all(), held[here]
         tile += held if same else ratios.astype(dtype)[:, np.newaxis] * held
         # What rounding is relative to: all that a square is the difference of.
-        share = 1e-3 if dtype == np.float32 else NEAR
-        away, sizes = self.away * self.is_central, self.sizes[here].astype(np.float64)
-        size = norms[here].max(), self.unit * (sizes.max() + away)
-        most = share * (queries.squares + size[0] + queries.lengths * size[1]) / units
+        share, away = 1e-3 if dtype == np.float32 else NEAR, self.away * self.is_direct
+        reach = queries.lengths * self.unit * (most_size + away)
+        most = share * (queries.squares + most_norm + reach) / units
         for at in np.flatnonzero(tile.min(axis=1) <= most):
+            sizes = self.sizes[here].astype(np.float64)
             limits = queries.lengths[at] * self.unit * (sizes + away)
             limits = share / units[at] * (queries.squares[at] + norms[here] + limits)
             close = np.flatnonzero(tile[at] <= limits)
@@ -471,7 +478,7 @@ class DenseSearch:
         count = len(queries.squares)
         eps = float(np.finfo(self.space.rows.dtype).eps)
         found = np.empty((count, K)), np.empty((count, K), np.intp)
-        sizes = self.unit * (float(self.sizes.max()) + self.away * self.is_central)
+        sizes = self.unit * (float(self.sizes.max()) + self.away * self.is_direct)
         norm = self.space.norms.max()
         for here in slices(count, max(1, working_bytes // (8 * self.n))):
             part = queries.some(here)

@@ -37,8 +37,10 @@ _OF_MAINTENANCE += ("adaptive",)
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
 
-# Bytes of codes from which on threads share the work of one query.
+# Bytes of codes from which on threads share the work of one query, and products of
+# coordinates from which on they share that of many.
 _LARGE = 1 << 25
+_LITTLE = 1 << 23
 
 
 class SketchedNeighborsBase(Persistent):
@@ -535,6 +537,8 @@ def workers(n_jobs, index, n_queries):
         # To hand work to a thread takes as long as to read megabytes of codes.
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         return thread_count(n_jobs) if large else 1, nullcontext()
+    if n_queries * index.n * min(index.d, index.k) < _LITTLE:
+        return 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)
     index.working_bytes = min(WORKING_BYTES, int(memory() / jobs))
     return jobs, one_blas_thread()
