@@ -537,11 +537,11 @@ def workers(n_jobs, index, n_queries):
         # To hand work to a thread takes as long as to read megabytes of codes.
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         return thread_count(n_jobs) if large else 1, nullcontext()
-    if n_queries * index.n * min(index.d, index.k) < _LITTLE:
-        return 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)
+    if n_queries * index.n * min(index.d, index.k) < _LITTLE:
+        jobs = 1
     index.working_bytes = min(WORKING_BYTES, int(memory() / jobs))
-    return jobs, one_blas_thread()
+    return jobs, one_blas_thread() if jobs > 1 else nullcontext()
 
 
 def _graph(values, indices, counts, n_points, mode):

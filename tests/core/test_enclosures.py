@@ -124,7 +124,11 @@ def test_the_choice_is_the_cheapest_and_isotropic_points_are_not_led():
     for n, d in ((1000, 64), (50_000, 512), (8000, 5000)):
         plan = choose(n, d, Shares(dict.fromkeys(narrow, 1.0), narrow, 0.0))
         for name, way in (("all many", plan.all_many), ("all one", plan.all_one)):
-            assert plan.costs[name][way] == min(plan.costs[name].values())
+            costs = plan.costs[name]
+            cheap = costs[way] == min(costs.values()) < costs["exact"] / 1.25
+            assert cheap or (
+                way == "exact" and min(costs.values()) >= costs[way] / 1.25
+            )
     assert plan.all_many == "lead"
     lead = cost_of_all("lead", 8000, 5000, plan.r_many, 0.0, many=True)
     assert plan.costs["all many"]["lead"] == lead
