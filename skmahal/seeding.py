@@ -63,6 +63,9 @@ def sample_seeds(index, n_clusters, *, power=2, random_state=None, n_jobs=None):
     >>> np.sort(sample_seeds(index, 3, random_state=0) // 50)
     array([0, 1, 2])
     """
+    if not isinstance(index, MetricMaintenance) and not hasattr(index, "_fitted"):
+        kind = type(index).__name__
+        raise TypeError(f"index must be a neighbour estimator, got a {kind}.")
     held = index if isinstance(index, MetricMaintenance) else index._fitted()
     power, rng = as_choice("power", power, (1, 2)), generator_from(random_state)
     jobs = thread_count(n_jobs)

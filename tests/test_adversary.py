@@ -283,6 +283,19 @@ def test_a_hundred_thousand_queries_move_ten_sketches_and_no_adaptive_index():
     assert len(moved) >= 4, moved
 
 
+@pytest.mark.parametrize("n_candidates", [1, 3, "certified"])
+def test_an_adaptive_index_takes_no_notice_of_sketches(n_candidates):
+    points = in_a_crowd(64)
+    params = {"adaptive": True, "m": 2, "n_candidates": n_candidates}
+    index = SketchedMahalanobisNeighbors(5, **params).fit(points)
+    exact = SketchedMahalanobisNeighbors(5).fit(points)
+    for one, other in zip(
+        index.kneighbors(points[:9]), exact.kneighbors(points[:9]), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    assert index.guarantee().adaptive.kneighbors == 0
+
+
 def test_adaptive_results_are_equal_to_the_bit_for_different_seeds():
     """Through changes of metric and points, by every method."""
     rng, points = np.random.default_rng(3), in_a_crowd(64)

@@ -15,7 +15,7 @@ ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MOST_FILES = 41
-MOST_LINES = 10_000
+MOST_LINES = 10_100
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 

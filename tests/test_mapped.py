@@ -69,6 +69,15 @@ def test_bad_numbers_in_a_file_are_refused(mapped, make):
         make(mapped)
 
 
+def test_a_copy_of_a_map_is_in_memory(mapped):
+    """It is of the same class, which says nothing about where it is."""
+    copied = mapped.copy()
+    assert isinstance(copied, np.memmap)
+    index = SketchedMahalanobisNeighbors(2).fit(copied)
+    assert not is_mapped(points_of(index))
+    index.kneighbors(copied[:5])
+
+
 def test_other_types_and_orders_are_copied(tmp_path):
     for name, rows in {"whole": X.astype(int), "turned": np.asfortranarray(X)}.items():
         np.save(tmp_path / f"{name}.npy", rows)

@@ -118,3 +118,9 @@ def test_the_metric_of_the_moment_counts():
 def test_bad_arguments_are_named(arguments, message):
     with pytest.raises(ValueError, match=message):
         sample_seeds(MetricMaintenance(U, FEW), **arguments)
+
+
+@pytest.mark.parametrize("index", [FEW, None, "index"])
+def test_what_is_no_index_is_named(index):
+    with pytest.raises(TypeError, match="index must be a neighbour estimator, got a"):
+        sample_seeds(index, 2)

@@ -393,9 +393,10 @@ def code_bounds(first, last, P, unit, norm_unit, queries, coded, norms, out):
 def _enclose(bounds, norms, base, widths, goal, out):
     """Distances from lower bounds of their squares; returns how many are left open.
 
-    A square is between ``l² = bounds + base`` and ``h² = l² + 2 widths``. If h/l is at
-    most what `goal` allows, the distance is ``2lh / (l + h)``; -1 stands for others.
-    `goal` has the least (l/h)², and the length of a unit.
+    A square is between ``l² = bounds + base`` and ``h² = l² + 2 widths``, where widths
+    are enlarged by rounding. If h/l is at most what `goal` allows, the distance is
+    ``2lh / (l + h)``; -1 stands for others. `goal` has the least (l/h)², and the length
+    of a unit.
     """
     least, unit = goal
     slack, base, two = np.float32(16 * _EPS), np.float32(base), np.float32(2)
@@ -404,9 +405,10 @@ def _enclose(bounds, norms, base, widths, goal, out):
         width = widths[j] + slack * (norms[j] + base)
         lower = bounds[j] + base
         upper = lower + two * width
-        product = max(lower, tiny) * upper
-        root = np.sqrt(two * product / (lower + width + np.sqrt(product)))
-        out[j] = unit * root if lower > max(least * upper, tiny) else none
+        # The product of the squares may be too large for float32.
+        low, high = np.sqrt(max(lower, tiny)), np.sqrt(max(upper, tiny))
+        middle = two * low * (high / (low + high))
+        out[j] = unit * middle if lower > max(least * upper, tiny) else none
     for j in range(np.uint64(len(bounds))):
         left += out[j] < 0
     return left
@@ -432,8 +434,8 @@ def enclose_tile(
 ):
     """Distances of many queries to the points of a tile: enclosed, or exact.
 
-    `tile` has products (queries, points) from the point `start` on. A width was taken
-    from each of them: the sum of `factors` of the query times `columns` of the point.
+    `tile` has products (queries, points) from the point `start` on. Each is already
+    reduced by its width, the sum of `factors` of the query times `columns` of a point.
     """
     rests, sizes = columns
     stop = start + len(norms)

@@ -246,7 +246,10 @@ def current_rows(state, map, version):
         W, T = (np.hstack([entry[at] for entry in behind]) for at in (1, 2))
         held = cache.rows[: points.n]
         rows = held + (T @ (map.map @ W).T).astype(held.dtype)
-    return CachedRows(rows, row_squares(rows).astype(rows.dtype), version)
+    with np.errstate(over="ignore"):
+        # Squares that are too large become infinite, and distances are then exact.
+        squares = row_squares(rows).astype(rows.dtype)
+    return CachedRows(rows, squares, version)
 
 
 def with_current_rows(state, version=None):
@@ -393,6 +396,9 @@ def restored(values):
     if plan is not None:
         known = {"rows", "scan", *(("lead", "codes") if "coded" in arrays else ())}
         require({plan.many, plan.one} <= known, f"there are no codes for {plan[:2]}")
+        known = known - {"rows", "scan"} | {"exact"}
+        all_ways = plan.all_many, plan.all_one
+        require(set(all_ways) <= known, f"there are no codes for {all_ways}")
     rest = {"version": version, "caches": caches, "plan": plan}
     rest.update({name: float(values[name]) for name in ("moved", "square")})
     return State(points, U, **arrays, **rest)

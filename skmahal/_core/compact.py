@@ -6,6 +6,7 @@ from scipy import sparse
 from .bounds import failure
 from .checks import as_count, as_pairs, as_points
 from .codes import eight_bits
+from .guarantees import probability_text
 from .points import row_squares
 from .saved import FLOATS, array_from, expecting, opened, require, stamped
 from .threads import slices
@@ -27,14 +28,17 @@ class SketchesOnly:
     Parameters
     ----------
     kind : {"sketch", "codes"}
-        What is held of a point x: :math:`\Pi U x` in float32, where :math:`\Pi` has m
-        Gaussian rows, or :math:`Ux` in 8 bits a row of U.
-    map : ndarray of shape (w, d)
-        What points and queries are multiplied by: :math:`\Pi U`, or U.
+        What is held of a point x: :math:`\Pi U x`, where :math:`\Pi` has m Gaussian
+        rows, or :math:`Ux` in 8 bits a row of U.
+    map : ndarray of shape (w, d), or None
+        What points and queries are multiplied by: :math:`\Pi U`, or U, over the unit.
+        None stands for the unit alone.
     origin : ndarray of shape (d,)
         What is subtracted from them before.
     rows : ndarray of shape (n, w)
-        The points under the map, in float32, or their codes.
+        The points under the map, in the type of the points, or their codes.
+    unit : float
+        The length that rows are in units of.
     eps, delta : float
         All distances of a query are within 1 ± eps with probability at least 1 - delta,
         if the kind is "sketch" and queries do not depend on earlier results.
@@ -64,13 +68,15 @@ class SketchesOnly:
     True
     """
 
-    def __init__(self, kind, map, origin, rows, eps, delta, steps=None, errors=None):
+    def __init__(
+        self, kind, map, origin, rows, unit, eps, delta, steps=None, errors=None
+    ):
         self.kind, self.map, self.origin = kind, map, origin
         self.rows, self.steps, self.errors = rows, steps, errors
-        self.eps, self.delta = eps, delta
-        self.n, self.d = len(rows), map.shape[1]
+        self.unit, self.eps, self.delta = unit, eps, delta
+        self.n, self.d = len(rows), len(origin)
         # Errors of codes are certain, if those of float32 are not added to them.
-        self.dtype = np.dtype(np.float64 if kind == "codes" else np.float32)
+        self.dtype = np.dtype(np.float64) if kind == "codes" else rows.dtype
         self.sizes = np.empty(self.n, self.dtype)
         for here in slices(self.n, self._step(1)):
             self.sizes[here] = row_squares(self._points(here))
@@ -100,8 +106,9 @@ class SketchesOnly:
         off = min(1.0, self.n * float(failure(self.eps, self.rows.shape[1])))
         return (
             f"All {self.n} distances of a query are within 1 ± {self.eps:g} of the "
-            f"exact ones with\nprobability at least {1 - off:.4f}, if the query does "
-            "not depend on earlier results.\nFor other queries nothing is promised."
+            f"exact ones with\nprobability at least {probability_text(off)}, if the "
+            "query does not depend on earlier results.\nFor other queries nothing is "
+            "promised."
         )
 
     def distances(self, X):
@@ -111,7 +118,9 @@ class SketchesOnly:
         """
         X = as_points("X", X, columns=self.d)
         X = X.toarray() if sparse.issparse(X) else X
-        z = ((X - self.origin) @ self.map.T).astype(self.dtype)
+        z = X - self.origin
+        z = z / self.unit if self.map is None else z @ self.map.T
+        z = z.astype(self.dtype)
         D = np.empty((len(z), self.n), self.dtype)
         bases = row_squares(z)[:, np.newaxis]
         for here in slices(self.n, self._step(len(z))):
@@ -121,7 +130,7 @@ class SketchesOnly:
             for at in np.flatnonzero(near.any(axis=1)):
                 gaps = z[at] - points[near[at]]
                 squares[at, near[at]] = row_squares(gaps)
-            D[:, here] = np.sqrt(np.maximum(squares, 0))
+            D[:, here] = self.unit * np.sqrt(np.maximum(squares, 0))
         return D
 
     def pair_distances(self, i, j):
@@ -130,7 +139,7 @@ class SketchesOnly:
         found = np.empty(len(i), self.dtype)
         for here in slices(len(i), self._step(1)):
             gaps = self._points(i[here]) - self._points(j[here])
-            found[here] = np.sqrt(row_squares(gaps))
+            found[here] = self.unit * np.sqrt(row_squares(gaps))
         return found.reshape(shape) if shape else found[0]
 
     def kneighbors(self, X, n_neighbors=5, return_distance=True):
@@ -161,6 +170,7 @@ class SketchesOnly:
 
     def __getstate__(self):
         names = ("kind", "map", "origin", "rows", "steps", "errors", "eps", "delta")
+        names += ("unit",)
         return stamped("SketchesOnly", {name: vars(self)[name] for name in names})
 
     def __setstate__(self, state):
@@ -168,20 +178,27 @@ class SketchesOnly:
         with expecting("SketchesOnly"):
             kind, single, double = state["kind"], FLOATS[:1], FLOATS[1:]
             require(kind in ("sketch", "codes"), f"there is no kind {kind!r}")
-            map = array_from(state, "map", double, (None, None))
-            array_from(state, "origin", double, (map.shape[1],))
-            coded = kind == "codes"
-            kinds = (np.dtype(np.int8),) if coded else single
-            rows = array_from(state, "rows", kinds, (None, len(map)))
+            origin, coded = (
+                array_from(state, "origin", double, (None,)),
+                kind == "codes",
+            )
+            kinds = (np.dtype(np.int8),) if coded else FLOATS
+            rows = array_from(state, "rows", kinds, (None, None))
             require(len(rows), "there are no points")
+            shape = rows.shape[1], len(origin)
+            if state["map"] is not None:
+                array_from(state, "map", double, shape)
+            else:
+                require(shape[0] == shape[1], f"rows have {shape[0]} columns")
             if coded:
                 array_from(state, "steps", single, (len(rows),))
                 array_from(state, "errors", double, (len(rows),))
             self.__init__(**state)
 
 
-def from_images(U, origin, images, eps, delta):
-    """The index of codes of rows ``U (x - origin)``, which come in blocks."""
+def from_images(map, origin, images, unit, eps, delta):
+    """The index of codes of rows ``map (x - origin)``, an iterable of blocks."""
     blocks = [eight_bits(block, block.shape[1])[:3] for block in images]
-    rows, steps, errors = map(np.concatenate, zip(*blocks, strict=True))
-    return SketchesOnly("codes", U, origin, rows, eps, delta, steps, errors)
+    rows, steps, errors = (np.concatenate(part) for part in zip(*blocks, strict=True))
+    rest = unit, eps, delta, steps, unit * errors
+    return SketchesOnly("codes", map, origin, rows, *rest)

@@ -1,14 +1,13 @@
 """Distances to all points within 1 ± eps, with certainty.
 
 Codes and leading coordinates bound a squared distance from both sides. With the
-notation of :mod:`.codes`, and c for what they say of the square,
+notation of :mod:`.codes`, and c for the estimate of d² from them,
 
 - from leading coordinates, ``|d² - c| ≤ 2 ‖g - PᵀPg‖ t``;
 - from codes, ``|d² - c| ≤ 2 ‖g‖ ‖x - x̂‖``.
 
 If ``l ≤ d ≤ h`` and ``h / l ≤ (1 + eps) / (1 - eps)``, then ``2lh / (l + h)`` is within
-1 ± eps of d. Of every other point the exact distance is computed. Nothing is random: a
-result depends on points, metric and query alone.
+1 ± eps of d. All other distances are computed exactly. Nothing is random.
 """
 
 import numpy as np

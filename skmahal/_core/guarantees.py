@@ -146,14 +146,11 @@ class Guarantee:
             if failure == 0 and name == "distances" and self.engine == "enclosed":
                 promise = f"all {self.n} are certain to be within 1 ± {self.eps:g}"
             if 0 < failure < 1:
-                # Rounded down to four digits.
-                least = f"{math.floor((1 - failure) * 1e4 + _ROUNDING) / 1e4:g}"
-                if failure < 1e-4:
-                    least = f"1 - {1.05 * failure:.1e}"
+                least = probability_text(failure)
                 each = "pair" if name == "pair_distances" else "query"
                 promise = _PROMISES[name].format(n=self.n, eps=self.eps)
                 promise += f" with probability at least {least} per {each}"
-                if per_run and name == "kneighbors" and not self.enough_sketches:
+                if per_run and name == "kneighbors" and failure > self.delta:
                     promise = promise.removesuffix(" per query")
                     promise += f" for all of {self.n_queries} queries"
             lines.append(f"- {name}: {promise}.")
@@ -201,10 +198,11 @@ def guarantee(
 
     *fixed*: a certified query misses a neighbour with probability at most delta. Some
     of n estimates are off with at most n times the probability of
-    :func:`bounds.failure`. *adaptive*: exact and enclosed results depend on points,
-    metric and query alone, and reveal nothing that a later query could use. So do
+    :func:`bounds.failure`. *adaptive*: exact and enclosed results depend on nothing
+    random, and reveal nothing that a later query could use. So do
     certified neighbours until one is missed, which T queries do with probability T
-    delta, if no other results come from their sketches. L sketches that suffice are
+    delta, if nothing else is seen of their sketches: no estimate, no audit, and not the
+    time that a query takes. L sketches that suffice are
     representative with probability 1 - delta/2 over their draw, and the bad ones
     outvote the others with the probability of :func:`bounds.adaptive_failure`.
     """
@@ -256,6 +254,17 @@ def _estimates(ways, pooled, numbers, sufficient_L, offers):
             off = count * float(bounds.failure(eps, m, R, sketch))
             failures[name] = (min(adaptive, off), adaptive)
     return failures
+
+
+def probability_text(failure):
+    """One less a probability, rounded down to four digits.
+
+    >>> probability_text(0.01), probability_text(1e-6)
+    ('0.99', '1 - 1.1e-06')
+    """
+    if failure < 1e-4:
+        return f"1 - {1.05 * failure:.1e}"
+    return f"{math.floor((1 - failure) * 1e4 + _ROUNDING) / 1e4:g}"
 
 
 def recent_queries(held):
@@ -347,6 +356,7 @@ def audit_pairs(estimates, exact, eps, promised, delta):
     Given the sketches, the number of pairs off by more than eps is binomial, and its
     rate is the share of the pool that is. The test is exact: if this share is at most
     ``allowed = max(delta, promised)``, it fails with probability at most :data:`LEVEL`.
+    Distances that are certain, with `promised` 0, must all be right: `allowed` is 0.
     Sketches as promised exceed `allowed` with probability at most ``promised /
     allowed`` (Markov). A test of the rate `promised` itself would reject sound
     sketches, because pairs share sketches and on data of low dimension fail together.
@@ -362,7 +372,7 @@ def audit_pairs(estimates, exact, eps, promised, delta):
     sample = np.sort(np.asarray(estimates)[apart] / exact[apart])
     sample.flags.writeable = False
     quantiles = np.quantile(sample, QUANTILES) if apart.any() else np.ones(7)
-    allowed = max(delta, promised)
+    allowed = max(delta, promised) if promised else 0.0
     p_value = float(binom.sf(misses - 1, len(exact), allowed))
     return PairAudit(
         n_pairs=len(exact),

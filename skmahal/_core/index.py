@@ -78,6 +78,7 @@ class Index:
             version=state.version,
             # Whether the exact distance of two points takes fewer than kd operations.
             has_short_pairs=U is None or points.is_sparse,
+            is_euclidean=U is None,
         )
 
     @property
@@ -405,13 +406,14 @@ class Index:
                     squares, _ = search.squares(Q[here])
                     D[here] = np.sqrt(np.maximum(squares, 0, out=squares))
                 return D
-            enclosed = enclosed and search.plan.encloses(len(D))
+            bounded = enclosed and search.plan.encloses(len(D))
             for here in self._batches(search, Q):
                 queries = self._queries(search, Q[here], jobs)
-                if enclosed and not search.are_far(queries):
+                if bounded and not search.are_far(queries):
                     enclosures.distances(search, queries, self._aims[1], D[here], jobs)
                 else:
-                    search.distances(queries, D[here], jobs)
+                    eps = self._aims[1] if enclosed else 1.0
+                    search.distances(queries, D[here], jobs, eps)
             if self._state.images is not None:
                 limit = np.sqrt(_NEAR * self._state.norms[: self.n])
                 rows, places = np.nonzero(limit >= D)

@@ -20,6 +20,7 @@ from .checks import (
     as_points,
     as_seeds,
 )
+from .codes import power_of_two
 from .compact import SketchesOnly, from_images
 from .guarantees import (
     METHODS,
@@ -299,10 +300,14 @@ class MetricMaintenance:
         What was learned about the old sketches from results is then worthless.
         """
         with self.index.lock.changing():
-            new = {"_held": self._new_sketches(self.m), "_pool": None}
-            drawn = [old.drawn for old in (self._held, self._pool) if old and old.drawn]
-            self.index.lock.write(vars(self).update, new)
-            self.index.forget([map for maps in drawn for map in maps])
+            new = self._new_sketches(self.m)
+
+            def exchange():
+                for old in (self._held, self._pool):
+                    self.index.forget(old and old.drawn)
+                self._held, self._pool = new, None
+
+            self.index.lock.write(exchange)
 
     def query_pair(self, i, j):
         """QueryPair: estimates of ‖U(x_i - x_j)‖, the median of ‖x̃_ir - x̃_jr‖.
@@ -338,7 +343,8 @@ class MetricMaintenance:
     def _query_all(self, Q, jobs=1, served=False):
         """:meth:`query_all` of rows that were checked, inside a read lock.
 
-        Queries are remembered for the audit if they are `served` to somebody.
+        `served` says whether the results are returned to the caller: only such queries
+        are kept for the audit.
         """
         way = self._way_now(Q.shape[0])
         if way in ("enclosed", "exact"):
@@ -356,13 +362,13 @@ class MetricMaintenance:
         if self.parameters["m"] != "auto" and not self.adaptive:
             return "sketched"
         plan = self.index.prepare()
-        if plan is not None and self._pooling_saves(count):
+        if plan is not None and self._pooling_saves(count, plan):
             return "pooled"
         return "enclosed" if plan is not None and plan.encloses(count) else "exact"
 
-    def _pooling_saves(self, count):
+    def _pooling_saves(self, count, plan):
         """Nanoseconds that one sketch saves for some queries; 0 if it is not used."""
-        costs = self.index.plan.costs["all many" if count > 1 else "all one"]
+        costs = plan.costs["all many" if count > 1 else "all one"]
         rows = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
         rest = 0.0, count > 1, self.dtype.itemsize
         pooled, least = (
@@ -375,57 +381,65 @@ class MetricMaintenance:
     def _way_now(self, count):
         """As :meth:`_way`, but a sketch is made only once it would have paid.
 
-        That is when as many queries have come since the last change as make up for it.
+        It is made when the time that it would have saved since the last change exceeds
+        the time to make it.
         """
         way, version = self._way(count), self.version
         pool = self._pooled if way == "pooled" else None
         if pool is None or (pool.drawn and self.index.are_current(pool.drawn)):
             return way
         missed = self._missed[1] if self._missed[0] == version else 0.0
-        self._missed = version, missed + self._pooling_saves(count)
+        plan = self.index.prepare()
+        self._missed = version, missed + self._pooling_saves(count, plan)
         # Points that the sketch has are brought up to the metric, others are sketched.
         columns = 2 if pool.drawn else self.d
         if self._missed[1] > columns * self.n * pool.m * _SKETCHED:
             return "pooled"
-        return "enclosed" if self.index.plan.encloses(count) else "exact"
+        return "enclosed" if plan.encloses(count) else "exact"
 
     def _pair_way(self, count):
         """How distances of `count` pairs are computed."""
         if self.parameters["m"] != "auto" and not self.adaptive:
             return "sketched"
-        if self.adaptive or self.index.has_short_pairs:
+        if self.adaptive or self.index.has_short_pairs or self.index.points.is_mapped:
             return "exact"
         rows = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
         # To sketch all points takes O(nk) a row.
-        return "pooled" if _CALLS * count * self.d >= self.n * rows else "exact"
+        pays = rows < self.k and _CALLS * count * self.d >= self.n * rows
+        return "pooled" if pays else "exact"
 
     def _used(self, way):
         """The sketches of a way, and how many of them serve a query."""
         return (self._pooled, 1) if way == "pooled" else (self._sketches, self.R)
 
-    def sketches_only(self, kind="sketch"):
-        """What answers queries without the points: a :class:`SketchesOnly`, a copy.
+    def sketches_only(self, kind=None):
+        """A read-only index that does not hold the points: a :class:`SketchesOnly`.
 
         "sketch" keeps one sketch, whose rows keep the promise of :meth:`query_all` for
         queries that do not depend on results; "codes" keeps ``U x_i`` in 8 bits, with
-        errors that are known. O(nk(d + m)).
+        errors that are known. None is "codes" if `adaptive`, and else "sketch".
+        O(nk(d + m)).
         """
-        as_choice("kind", kind, ("sketch", "codes"))
+        default = "codes" if self.adaptive else "sketch"
+        kind = as_choice("kind", kind or default, ("sketch", "codes"))
         with self.index.lock.reading():
-            origin, U = self.index.points.origin, self.U
-            rest = self.eps, self.delta
+            points, X, rest = self.index.points, self.index.X, (self.eps, self.delta)
+            origin, U = points.origin, self.U
             if kind == "codes":
-                points, X = self.index.points, self.index.X
+                unit = power_of_two(np.sqrt(self.index.norms.max()))
                 blocks = slices(self.n, points.step)
-                images = (self.index.transform(X[here]) for here in blocks)
-                return from_images(U, origin, images, *rest)
-            # It is drawn apart: whoever has it knows nothing of the others.
+                images = (self.index.transform(X[here]) / unit for here in blocks)
+                U = None if self.index.is_euclidean else U / unit
+                return from_images(U, origin, images, unit, *rest)
+            # Independent of the other sketches: it reveals nothing about them.
             m = bounds.pooled_rows(self.n, self.eps, self.delta, "gaussian")
             hashed = blake2b(b"handed out", key=self._held.key, digest_size=16)
             seed = int.from_bytes(hashed.digest(), "little") if self._seeded else None
             Pi = draw("gaussian", m, self.k, np.random.default_rng(seed))
-            rows = np.float32(self.index.points.dot((Pi @ U).T))
-            return SketchesOnly("sketch", Pi @ U, origin, rows, *rest)
+            rows = self.index.points.dot((Pi @ U).T)
+            unit = power_of_two(np.abs(rows).max())
+            rows = (rows / unit).astype(self.dtype)
+            return SketchesOnly("sketch", Pi @ U / unit, origin, rows, unit, *rest)
 
     def sub_sum(self, q, i, j, power=2):
         """SubSum: the exact sum of ``d ** power`` over the points i … j - 1.
@@ -553,8 +567,9 @@ class MetricMaintenance:
         return pool
 
     def _new_pool(self, rows, drawn=None):
-        """A sketch that is drawn apart from the others: it tells nothing of them."""
-        key = blake2b(b"pooled", key=self._held.key, digest_size=_KEY_BYTES).digest()
+        """One sketch, which is independent of the others and of earlier ones."""
+        name = b"pooled %d %d" % (rows, self.k)
+        key = blake2b(name, key=self._held.key, digest_size=_KEY_BYTES).digest()
         return Sketches(self.index, key, self.sketch, 1, rows, 0, 0.0, drawn)
 
     @property
@@ -605,14 +620,16 @@ class MetricMaintenance:
             return self._guarantee(n_queries, neighbors, *rest)
 
     def ways(self):
-        """How `distances` and `pair_distances` of many pairs are computed now. O(1).
+        """How `distances` and `pair_distances` are computed at present.
 
         "exact", "enclosed", "sketched" by a median, or "pooled", by one sketch. Where
-        single queries and batches differ, it is what promises less.
+        that depends on how many there are, it is what promises less. O(1) once the
+        index has served a query.
         """
-        ways = {self._way(_MANY), self._way(1)}
-        way = next(way for way in _ALL_WAYS if way in ways)
-        return {"distances": way, "pair_distances": self._pair_way(self.n)}
+        with self.index.lock.reading():
+            ways = {self._way(_MANY), self._way(1)}
+            way = next(way for way in _ALL_WAYS if way in ways)
+            return {"distances": way, "pair_distances": self._pair_way(np.inf)}
 
     def _guarantee(self, n_queries, neighbors, ways, K, offers=METHODS):
         """The :class:`Guarantee` for ways of distances and of pairs."""
@@ -642,7 +659,8 @@ class MetricMaintenance:
             for way in ("exact", "lead", "codes")
         }
         rest = "sketch", n, k, pooled, 0.0
-        times["sketch"] = [cost_of_all(*rest, many, item) for many in (True, False)]
+        if not self.adaptive:
+            times["sketch"] = [cost_of_all(*rest, many, item) for many in (True, False)]
         return {
             _NAMES[way]: (size[way], *(each and 1e-9 * each for each in times[way]))
             for way in times
@@ -665,10 +683,14 @@ class MetricMaintenance:
         """The :class:`Audit` of functions for pairs and for distances to all points."""
         with self.index.lock.reading():
             i, j = rng.integers(self.n, size=(2, n_pairs))
-            pools = [
-                (pairs(i, j), self.exact_pair(i, j), self._pair_way(n_pairs)),
-                None,
-            ]
+            way = self._pair_way(n_pairs)
+            pools = [(pairs(i, j), self.exact_pair(i, j), way), None]
+            if way == "exact" and self._way(_MANY) == "enclosed":
+                # Exact pairs would say nothing about the bounds of distances.
+                i = i[rng.integers(min(_MANY, n_pairs), size=n_pairs)]
+                points, places = np.unique(i, return_inverse=True)
+                found = distances(np.asarray(self.X[points]))[places, j]
+                pools[0] = found, self.exact_pair(i, j), "enclosed"
             if recent := list(recent_queries(self)):
                 # The exact neighbours: a point that sketches hide must be seen.
                 Q, K = np.stack(recent), min(K, self.n)

@@ -68,13 +68,13 @@ def kept_rows(buffer, mask):
 def block(rows, here):
     """Some rows; a copy of them if they are mapped from a file.
 
-    What was read of the file then leaves the memory of this process. The operating
-    system may keep it, as long as nobody needs the memory.
+    The pages that were read are then dropped from this process. The operating system
+    may keep them in its cache.
     """
     if not is_mapped(rows):
         return rows[here]
     if not isinstance(here, slice):
-        # Around each row that is read, others come into memory.
+        # With each row that is read, its neighbours in the file come into memory.
         copied = np.empty((len(here), rows.shape[1]), rows.dtype)
         for part in slices(len(here), 256):
             copied[part] = rows[here[part]]
@@ -86,8 +86,8 @@ def block(rows, here):
 
 
 def release(rows):
-    """Let go of the memory in which a mapped file was read."""
-    while rows is not None and not isinstance(rows, np.memmap):
+    """Drop the pages of a mapped file from this process."""
+    while rows is not None and getattr(rows, "_mmap", None) is None:
         rows = getattr(rows, "base", None)
     # In a file that was opened to be written to in memory alone, changes would be lost.
     if rows is not None and rows.mode != "c" and hasattr(mmap, "MADV_DONTNEED"):

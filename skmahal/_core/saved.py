@@ -97,8 +97,11 @@ def integer_from(state, name, least=0, most=None):
 
 
 def is_mapped(array):
-    """Whether an array, or the array it is a view of, is mapped from a file."""
-    while array is not None and not isinstance(array, np.memmap):
+    """Whether an array, or the array it is a view of, is mapped from a file.
+
+    A copy of a mapped array in memory is of the same class, but has no map.
+    """
+    while array is not None and getattr(array, "_mmap", None) is None:
         array = getattr(array, "base", None)
     return array is not None
 

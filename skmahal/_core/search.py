@@ -202,7 +202,7 @@ def _ways(n, d, shares, itemsize, many):
     enclosed = min(every, key=every.get)
     pays = _GAIN * every[enclosed] < every["exact"]
     best = min(near, key=near.get), enclosed if pays else "exact"
-    return *best, r * ("lead" in best), near, every
+    return *best, r if "lead" in best else 0, near, every
 
 
 class DenseSearch:
@@ -384,13 +384,20 @@ class DenseSearch:
         given = self._exact_factors(queries)
         return self._squares_in(queries, given, slice(0, self.n)), given[0]
 
-    def distances(self, queries, out, jobs=1):
-        """Write exact distances to all rows, (queries, n). O(nd) a query."""
+    def distances(self, queries, out, jobs=1, eps=1.0):
+        """Write distances to all rows, (queries, n). O(nd) a query.
+
+        They are exact up to the rounding of a product in the type of the rows, which is
+        certain to be within eps: squares for which it may not be are computed in
+        float64 from differences of coordinates.
+        """
         given = self._exact_factors(queries)
+        rounding = (self.d + 16) * float(np.finfo(self.space.rows.dtype).eps)
+        share = rounding / (2 * eps)
         lengths = np.sqrt(given[0]).astype(out.dtype)[:, np.newaxis]
 
         def fill(here):
-            tile = self._squares_in(queries, given, here)
+            tile = self._squares_in(queries, given, here, share)
             np.sqrt(np.maximum(tile, 0, out=tile), out=tile)
             np.multiply(tile, lengths, out=out[:, here], casting="same_kind")
 
@@ -417,8 +424,11 @@ class DenseSearch:
             base = base + 2 * (gradients @ self.space.origin) / units
         return units, factors, base.astype(dtype), self.norm_unit / units
 
-    def _squares_in(self, queries, given, here):
-        """Squared distances to the rows in a slice, in the unit of each query."""
+    def _squares_in(self, queries, given, here, share=0.0):
+        """Squared distances to the rows in a slice, in the unit of each query.
+
+        Those below a `share` of what they are the difference of are computed again.
+        """
         rows, origin, norms, _, _ = self.space
         units, factors, base, ratios = given
         part, dtype = block(rows, here), rows.dtype
@@ -434,7 +444,8 @@ class DenseSearch:
         same, held = (ratios == 1).all(), held[here]
         tile += held if same else ratios.astype(dtype)[:, np.newaxis] * held
         # What rounding is relative to: all that a square is the difference of.
-        share, away = 1e-3 if dtype == np.float32 else NEAR, self.away * self.is_direct
+        share = max(share, 1e-3 if dtype == np.float32 else NEAR)
+        away = self.away * self.is_direct
         reach = queries.lengths * self.unit * (most_size + away)
         most = share * (queries.squares + most_norm + reach) / units
         for at in np.flatnonzero(tile.min(axis=1) <= most):
@@ -546,10 +557,10 @@ def prepare(space, coded, K, eps, jobs=1):
 
 
 def samples(n, d, rng):
-    """Random positions of n points: of queries, of points that P is made of, of others.
+    """Random positions: of queries, of points that P is computed from, of any points.
 
-    The last ones are what queries are compared with. Neither these nor the queries are
-    chosen with P in mind, which knows the points that it is made of too well.
+    The last ones are what queries are compared with. P fits the points that it is
+    computed from better than others, so these would underestimate the shares.
     """
     size = max(1, min(_SAMPLE, _SAMPLE_BYTES // (8 * d)))
     order = rng.permutation(n)

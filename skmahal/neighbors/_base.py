@@ -248,7 +248,7 @@ class SketchedNeighborsBase(Persistent):
             neighbors = candidates if isinstance(candidates, str) else "budget"
             offers = [name for name in METHODS if hasattr(self, name)]
             ways = held.ways()
-            if self.engine_ == "exact":
+            if held.parameters["m"] != "auto" and self.engine_ == "exact":
                 ways = dict.fromkeys(ways, "exact")
             return held._guarantee(n_queries, neighbors, ways, K, offers)
 
@@ -346,6 +346,8 @@ class SketchedNeighborsBase(Persistent):
 
     def _candidates(self, held, K, own=0):
         """`n_candidates` for K neighbours; `own` is 1 if queries are points."""
+        if held.adaptive:
+            return "exact"
         if isinstance(self.n_candidates, str):
             checks.as_choice("n_candidates", self.n_candidates, ("exact", "certified"))
             count = self.n_candidates
@@ -353,7 +355,7 @@ class SketchedNeighborsBase(Persistent):
             count = checks.as_count("n_candidates", self.n_candidates, least=K) + own
             count = count if count < held.n else "exact"
         # Sketches that cost as much as exact rows are not used.
-        if count != "exact" and (held.adaptive or not self._sketches_pay(held)):
+        if count != "exact" and not self._sketches_pay(held):
             return "exact"
         return count
 
@@ -430,7 +432,7 @@ class KNeighborsQueries:
         K = checks.as_count("n_neighbors", K, most=index.n - own)
         jobs, limited = workers(self.n_jobs, index, Q.shape[0])
         with limited:
-            if self.n_candidates == "exact":
+            if self.n_candidates == "exact" or held.adaptive:
                 found = index.kneighbors(Q, K + own, jobs)
             else:
                 candidates = self._candidates(held, K, own)

@@ -31,7 +31,7 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Points. A copy is kept.
+            Points. A copy is kept, unless they are mapped from a file.
         y : array-like of shape (n_samples,), default=None
             Targets, for a `metric_learner` that needs them.
 
@@ -256,7 +256,8 @@ class SketchedMahalanobisNeighbors(
         Returns
         -------
         distances : float or ndarray
-            One per pair, each within 1 ± `eps` with probability at least 1 - `delta`.
+            One per pair, each within 1 ± `eps` with probability at least 1 - `delta`,
+            if pairs do not depend on earlier results.
         """
         held = self._fitted()
         with held.index.lock.reading():
@@ -264,16 +265,18 @@ class SketchedMahalanobisNeighbors(
                 return held.exact_pair(i, j)
             return held.query_pair(i, j)
 
-    def sketches_only(self, kind="sketch"):
-        """What answers queries without the points, for small files and other machines.
+    def sketches_only(self, kind=None):
+        """A read-only index that does not hold the points, for small files.
 
         Parameters
         ----------
-        kind : {"sketch", "codes"}, default="sketch"
-            "sketch" keeps of a point x the numbers ``Π U x`` in float32, for one random
-            Π with enough rows that all distances of a query are within 1 ± `eps` with
-            probability at least 1 - `delta`. "codes" keeps U x in 8 bits a row of U;
-            every distance is then known to within an error that is stated.
+        kind : {"sketch", "codes"} or None, default=None
+            "sketch" keeps of a point x the numbers ``Π U x``, for one random Π with
+            enough rows that all distances of a query are within 1 ± `eps` with
+            probability at least 1 - `delta`, if the query does not depend on earlier
+            results. "codes" keeps U x in 8 bits a row of U; every distance is then
+            known to within an error that is stated. None is "codes" if `adaptive`, and
+            else "sketch".
 
         Returns
         -------

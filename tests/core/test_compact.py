@@ -47,7 +47,7 @@ def test_codes_alone_are_within_errors_that_are_stated(index):
 def test_codes_hold_for_queries_along_their_errors():
     alone = MetricMaintenance(None, X).sketches_only("codes")
     x = X - alone.origin
-    gaps = x - alone._points(slice(None))
+    gaps = x - alone.unit * alone._points(slice(None))
     gaps /= np.linalg.norm(gaps, axis=1, keepdims=True)
     for length in (-1e6, -1.0, -1e-3, 1e-3, 1.0, 1e6):
         hostile = X[:50] + length * gaps[:50]
@@ -72,12 +72,37 @@ def test_neighbours_are_those_of_smallest_estimate(index, kind):
     assert (nearest <= truth.min(axis=1) + off).all()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("scale", [1e-50, 1e45])
+def test_points_of_any_scale(kind, scale):
+    index = MetricMaintenance(None, scale * X, seed=0)
+    alone, truth = index.sketches_only(kind), index.exact_all(scale * Q)
+    errors = np.abs(alone.distances(scale * Q) - truth)
+    assert (errors <= (0.2 * truth if kind == "sketch" else alone.errors)).all()
+    assert alone.errors is None or alone.errors.max() < 0.05 * truth.min()
+
+
+def test_points_far_from_their_mean():
+    far = np.vstack([X[:300] + 1e8, X[300:] - 1e8])
+    index = MetricMaintenance(None, far, seed=0)
+    truth = index.exact_all(far[:5])
+    errors = np.abs(index.sketches_only().distances(far[:5]) - truth)
+    # The lengths that rounding is relative to are some 1e9.
+    assert (errors <= 0.2 * truth + 1e-5).all()
+
+
+def test_an_adaptive_index_hands_out_codes():
+    index = SketchedMahalanobisNeighbors(adaptive=True).fit(X)
+    assert index.sketches_only().kind == "codes"
+    assert index.sketches_only("sketch").kind == "sketch"
+
+
 def test_it_has_no_points_and_small_files():
     index = MetricMaintenance(None, X.astype(np.float32), seed=0)
     for kind, share in (("sketch", 0.75), ("codes", 0.3)):
         alone = index.sketches_only(kind)
-        # U is not of the points: here it is the identity.
-        of_points = alone.nbytes - alone.map.nbytes - alone.origin.nbytes
+        # The map is not of the points.
+        of_points = alone.nbytes - (0 if alone.map is None else alone.map.nbytes)
         assert of_points < share * X.astype(np.float32).nbytes
         assert len(pickle.dumps(alone)) < alone.nbytes + 2000
         assert not hasattr(alone, "X")

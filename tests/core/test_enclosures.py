@@ -148,3 +148,43 @@ def test_a_tiny_eps_is_kept_by_exact_distances():
     index = MetricMaintenance(None, X, eps=1e-7, seed=0)
     assert index.engine == "exact"
     np.testing.assert_allclose(index.query_all(X[:5]), cdist(X[:5], X), atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("scale", [1e6, 1e9, 1e10, 1e11, 1e12, 1e14])
+def test_queries_far_from_all_points(scale, dtype):
+    """Products of their squares are too large for float32 long before squares are."""
+    X = decaying(3000, 64, rate=0.8).astype(dtype)
+    index = MetricMaintenance(None, X, adaptive=True)
+    Q = (scale * np.random.default_rng(1).normal(size=(5, 64))).astype(dtype)
+    truth = Oracle(None, X).query_all(Q)
+    for some in (slice(0, 5), slice(0, 1)):
+        assert np.abs(index.query_all(Q[some]) / truth[some] - 1).max() <= 0.2
+
+
+@pytest.mark.parametrize("eps", [1e-5, 1e-4, 1e-2])
+def test_rounding_of_exact_distances_is_within_a_small_eps(eps):
+    """Points in float32 of many features, and queries so near that digits are lost."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(60, 20_000)).astype(np.float32) + 3
+    index = MetricMaintenance(None, X, adaptive=True, eps=eps)
+    Q = (X[:8] + 0.058 * rng.normal(size=(8, 20_000))).astype(np.float32)
+    truth = Oracle(None, X).query_all(Q)
+    assert np.abs(index.query_all(Q) / truth - 1).max() <= eps + 1e-7
+
+
+def test_an_audit_looks_at_enclosed_distances(monkeypatch):
+    X = decaying(3000, 64, rate=0.8)
+    index = MetricMaintenance(None, X, adaptive=True)
+    found = index.audit(500, random_state=0)
+    assert (found.passed, found.allowed, found.outside) == (True, 0, 0)
+    assert 1e-6 < found.ratios[1.0] - 1 <= 0.2
+    # Bounds that are wrong have to be made: no public name has them.
+    whole = enclosures.distances
+
+    def wrong(search, queries, eps, out, jobs=1):
+        whole(search, queries, eps, out, jobs)
+        out[:, ::50] *= 1.3
+
+    monkeypatch.setattr(enclosures, "distances", wrong)
+    assert not index.audit(500, random_state=0).passed

@@ -38,7 +38,7 @@ from .values import (
     with_value,
 )
 
-compact = one_of("kind", ["sketch", "codes"], "all", None, 3)
+compact = one_of("kind", ["sketch", "codes", None], "all", 3)
 
 
 def of_compact():
