@@ -260,7 +260,7 @@ def probability_text(failure):
     """One less a probability, rounded down to four digits.
 
     >>> probability_text(0.01), probability_text(1e-6)
-    ('0.99', '1 - 1.1e-06')
+    ('0.99', '1 - 1.0e-06')
     """
     if failure < 1e-4:
         return f"1 - {1.05 * failure:.1e}"

@@ -5,6 +5,7 @@ disk. That takes seconds, once for an installation. It is done on a thread of it
 a signal that interrupts a waiting thread does not interrupt the compiler.
 """
 
+import _thread
 import sys
 import threading
 from functools import lru_cache
@@ -59,8 +60,13 @@ def warm_up(dtypes=(np.float32, np.float64)):
 
 
 def _wait_for(dtype, way):
-    """Load the module, and compile what a way needs of it, on another thread."""
-    result = {}
+    """Load the module, and compile what a way needs of it, on another thread.
+
+    A lock tells that it is done: a signal whose handler raises may interrupt a waiting
+    lock, but it breaks the conditions that a `threading.Thread` starts and ends by.
+    """
+    result, working = {}, _thread.allocate_lock()
+    working.acquire()
 
     def load():
         try:
@@ -70,15 +76,16 @@ def _wait_for(dtype, way):
             result["module"] = module
         except BaseException as error:
             result["error"] = error
+        finally:
+            working.release()
 
-    thread = threading.Thread(target=load, name="skmahal-compile", daemon=True)
-    thread.start()
-    thread.join(_PATIENCE)
-    if thread.is_alive() and not _said.is_set():
-        _said.set()
-        message = "skmahal: loading the search; the first time, it is compiled"
-        print(message, file=sys.stderr)
-    thread.join()
+    _thread.start_new_thread(load, ())
+    if not working.acquire(timeout=_PATIENCE):
+        if not _said.is_set():
+            _said.set()
+            message = "skmahal: loading the search; the first time, it is compiled"
+            print(message, file=sys.stderr)
+        working.acquire()
     if "error" in result:
         raise result["error"]
     _ready[dtype, way] = result["module"]

@@ -420,8 +420,9 @@ class MetricMaintenance:
         errors that are known. None is "codes" if `adaptive`, and else "sketch".
         O(nk(d + m)).
         """
-        default = "codes" if self.adaptive else "sketch"
-        kind = as_choice("kind", kind or default, ("sketch", "codes"))
+        if kind is None:
+            kind = "codes" if self.adaptive else "sketch"
+        as_choice("kind", kind, ("sketch", "codes"))
         with self.index.lock.reading():
             points, X, rest = self.index.points, self.index.X, (self.eps, self.delta)
             origin, U = points.origin, self.U

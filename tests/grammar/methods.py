@@ -39,6 +39,7 @@ from .values import (
 )
 
 compact = one_of("kind", ["sketch", "codes", None], "all", 3)
+del compact.bad[short(None)]
 
 
 def of_compact():
