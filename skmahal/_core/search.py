@@ -54,6 +54,10 @@ _QUERIES = 32
 _SAMPLE = 2000
 _SAMPLE_BYTES = 1 << 26
 
+# Products of coordinates up to which exact distances are left to the threads of BLAS:
+# others start too late.
+LITTLE = 1 << 28
+
 _SMALL = 1 << 15  # numbers of a space up to which it has no codes
 _FEW = 4  # queries below which each is searched by itself
 _MOST_BATCH = 256  # queries that are searched at a time
@@ -401,10 +405,9 @@ class DenseSearch:
             np.sqrt(np.maximum(tile, 0, out=tile), out=tile)
             np.multiply(tile, lengths, out=out[:, here], casting="same_kind")
 
-        # Eight parts or more, each of which is worth the start of a product.
-        least = max(64, (1 << 22) // (len(out) * self.d))
-        size = min(-(-self.n // 8), _TILE_BYTES["rows"] // (4 * len(out)))
-        size = max(least, size)
+        size = max(1024, _TILE_BYTES["rows"] // (4 * len(out)))
+        if len(out) * self.n * self.d > LITTLE:
+            size = min(size, -(-self.n // 8))
         run(fill, slices(self.n, self._most_rows(size)), jobs)
 
     def _most_rows(self, count):

@@ -529,10 +529,11 @@ def memory():
     return get_config()["working_memory"] * (1 << 20) / 4
 
 
-def workers(n_jobs, index, n_queries):
+def workers(n_jobs, index, n_queries, little=_LITTLE):
     """Number of threads for some queries, and the context in which they run.
 
-    A single query leaves BLAS its own threads; only a large index uses more for it.
+    A single query leaves BLAS its own threads; only a large index uses more for it. So
+    do fewer products of coordinates than `little`.
     """
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)
@@ -540,7 +541,7 @@ def workers(n_jobs, index, n_queries):
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         return thread_count(n_jobs) if large else 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)
-    if n_queries * index.n * min(index.d, index.k) < _LITTLE:
+    if n_queries * index.n * min(index.d, index.k) < little:
         jobs = 1
     index.working_bytes = min(WORKING_BYTES, int(memory() / jobs))
     return jobs, one_blas_thread() if jobs > 1 else nullcontext()

@@ -8,6 +8,7 @@ import numpy as np
 from skmahal._compat import Interval, fit_context
 from skmahal._core.checks import as_choice, as_count
 from skmahal._core.guarantees import relative_errors
+from skmahal._core.search import LITTLE
 from skmahal._core.threads import slices
 from skmahal._estimator import generator_from, validated
 
@@ -431,7 +432,7 @@ class SketchedMahalanobisNeighbors(
 
     def _distances(self, held, Q, served=False):
         """Distances to all points; `served` is as in :class:`MetricMaintenance`."""
-        jobs, limited = workers(self.n_jobs, held.index, Q.shape[0])
+        jobs, limited = workers(self.n_jobs, held.index, Q.shape[0], LITTLE)
         with limited:
             if held.parameters["m"] != "auto" and self.engine_ == "exact":
                 return held.index.distances(Q, jobs)
