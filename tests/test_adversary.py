@@ -17,6 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from skmahal import MetricMaintenance, SketchedMahalanobisNeighbors
 from skmahal._core import bounds, sketches
+from skmahal._core.kernels import available
 from tests.adversary import (
     ATTACKS,
     OneSketch,
@@ -262,11 +263,12 @@ def attacked(attack, k, count, **parameters):
 @each_attack
 def test_no_attack_moves_an_adaptive_index(attack):
     witness, reported = attacked(attack, 256, COUNT, adaptive=True)
-    assert witness.engine_ == "enclosed"
+    assert witness.engine_ == ("enclosed" if available() else "exact")
     assert witness.guarantee().adaptive.distances == 0
     assert witness.wrong == witness.wrong_neighbours == 0
     assert np.abs(reported - 1).max() <= 0.2
-    if attack.__name__ not in ("placing", "summing_by_neighbours"):
+    by_others = attack.__name__ in ("placing", "summing_by_neighbours")
+    if available() and not by_others:
         assert witness.inexact > 0, "exact distances would prove nothing"
 
 

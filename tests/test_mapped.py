@@ -7,12 +7,15 @@ import pytest
 from numpy.testing import assert_allclose, assert_array_equal
 
 from skmahal import MetricMaintenance, SketchedMahalanobisNeighbors
+from skmahal._core.kernels import available
 from skmahal._core.saved import is_mapped
 from tests.core.data import clusters
 from tests.oracle import Oracle, assert_nearest
 from tests.scripts import run_script
 
-linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+linux = pytest.mark.skipif(
+    sys.platform != "linux" or not available(), reason="reads /proc, and needs codes"
+)
 X = clusters(900, 60, count=30, noise=0.2).astype(np.float32)
 Q = clusters(920, 60, count=30, noise=0.2)[900:].astype(np.float32)
 
@@ -150,7 +153,7 @@ def test_memory_is_for_codes_and_not_for_points(tmp_path):
 
     The rest is for a sample of 2,000 points in float64, and what is made of it.
     """
-    n, d = 100_000, 1024
+    n, d = 70_000, 1024
     most = int((1 / 4 + 1 / 16) * 4 * n * d + 10 * 2000 * d * 8)
     file = str(tmp_path / "points")
     sizes = {"n": n, "d": d, "most": most, "file": file, "relative": True}
