@@ -34,7 +34,7 @@ def test_seeds_follow_the_law(power, trials, monkeypatch):
     """Whether masses are computed anew for every seed, or trials are made before."""
     monkeypatch.setattr("skmahal.seeding._TRIALS", trials)
     index = MetricMaintenance(U, FEW)
-    draws, rng = 6000, np.random.RandomState(power)
+    draws, rng = 3000, np.random.RandomState(power)
     counts = np.zeros((6, 6, 6))
     for _ in range(draws):
         counts[tuple(sample_seeds(index, 3, power=power, random_state=rng))] += 1
