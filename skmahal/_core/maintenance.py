@@ -498,11 +498,15 @@ class MetricMaintenance:
         with self.index.lock.reading():
             Q = as_points("Q", Q, self.dtype, columns=self.d)
             K, jobs = as_count("K", K, most=self.n), as_count("jobs", jobs)
-            if isinstance(candidates, str):
-                as_choice("candidates", candidates, ("exact", "certified"))
-            else:
-                as_count("candidates", candidates, least=K, most=self.n)
+            self._check_candidates(candidates, K)
             return self._kneighbors(Q, K, candidates, jobs)
+
+    def _check_candidates(self, candidates, K):
+        """Refuse what :meth:`kneighbors` does not take as candidates for K points."""
+        if isinstance(candidates, str):
+            as_choice("candidates", candidates, ("exact", "certified"))
+        else:
+            as_count("candidates", candidates, least=K, most=self.n)
 
     def _kneighbors(self, Q, K, candidates, jobs):
         """:meth:`kneighbors` of arguments that were checked, inside a read lock."""
@@ -616,6 +620,7 @@ class MetricMaintenance:
         """
         n_queries = as_count("n_queries", n_queries)
         with self.index.lock.reading():
+            self._check_candidates(candidates, min(self.index.n_neighbors, self.n))
             neighbors = candidates if isinstance(candidates, str) else "budget"
             rest = self.ways(), self.index.n_neighbors
             return self._guarantee(n_queries, neighbors, *rest)
@@ -690,7 +695,7 @@ class MetricMaintenance:
                 # Exact pairs would say nothing about the bounds of distances.
                 i = i[rng.integers(min(_MANY, n_pairs), size=n_pairs)]
                 points, places = np.unique(i, return_inverse=True)
-                found = distances(np.asarray(self.X[points]))[places, j]
+                found = distances(self.X[points])[places, j]
                 pools[0] = found, self.exact_pair(i, j), "enclosed"
             if recent := list(recent_queries(self)):
                 # The exact neighbours: a point that sketches hide must be seen.

@@ -9,7 +9,7 @@ from skmahal._core import enclosures
 from skmahal._core.kernels import available
 from skmahal._core.search import Shares, choose, cost_of_all, open_shares, samples
 from tests.core.data import clusters, decaying
-from tests.core.test_search import GRID, HOSTILE, searcher, space_of
+from tests.core.test_search import GRID, HOSTILE, metric_of, searcher, space_of
 from tests.oracle import Oracle
 
 pytestmark = pytest.mark.skipif(not available(), reason="needs numba")
@@ -95,11 +95,7 @@ def test_ten_million_distances_at_the_edge_of_their_bounds():
 
 @pytest.mark.parametrize("name", GRID)
 def test_predicted_shares_are_those_that_are_counted(name):
-    X, metric = GRID[name]
-    U = None
-    if metric:
-        values, vectors = np.linalg.eigh(np.cov(X[:1000].T))
-        U = (vectors / np.sqrt(values)).T.copy()
+    X, U = metric_of(name)
     search, eps = searcher(X, U, r=48), 0.2
     chosen, _, judged = samples(*X.shape, np.random.default_rng(0))
     shares = open_shares(space_of(X, U), chosen, judged, search.P, 10, eps)

@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import numpy as np
 import pytest
-from scipy import stats
+from scipy import sparse, stats
 
 from skmahal import MetricMaintenance, SketchedMahalanobisNeighbors
 from skmahal._core import bounds
@@ -268,3 +268,22 @@ def test_new_sketches_take_the_place_of_old_ones():
         index.query_all(X[:2])
         index.refresh_sketches()
         assert index.index.caches == []
+
+
+@pytest.mark.parametrize("candidates", ["all", 0, 2.5, None, 4000])
+def test_candidates_are_those_of_a_search(candidates):
+    index = MetricMaintenance(None, np.eye(20), n_neighbors=3)
+    with pytest.raises(ValueError, match="candidates must be"):
+        index.guarantee(candidates=candidates)
+    assert index.guarantee(candidates=5).fixed.kneighbors == 1
+
+
+def test_sparse_points_under_few_rows_are_audited():
+    """Their transformed rows are dense, and may be enclosed."""
+    rng = np.random.default_rng(0)
+    X = sparse.random(3000, 400, density=0.2, format="csr", random_state=0)
+    U = rng.normal(size=(60, 400)) * 0.8 ** np.arange(60)[:, np.newaxis]
+    index = MetricMaintenance(U, X, seed=0)
+    estimator = SketchedMahalanobisNeighbors(metric_learner=U, random_state=0).fit(X)
+    for audited in (index, estimator):
+        assert audited.audit(100, random_state=0).passed

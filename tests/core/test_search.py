@@ -174,14 +174,19 @@ def opened(search, queries, K):
     return found[2].mean()
 
 
+def metric_of(name):
+    """The points of a grid, and U of a whitening metric or None."""
+    X, metric = GRID[name]
+    if metric is None:
+        return X, None
+    values, vectors = np.linalg.eigh(np.cov(X[:1000].T))
+    return X, (vectors / np.sqrt(values)).T.copy()
+
+
 @compiled
 @pytest.mark.parametrize("name", GRID)
 def test_predicted_shares_are_those_that_are_counted(name):
-    X, metric = GRID[name]
-    U = None
-    if metric:
-        values, vectors = np.linalg.eigh(np.cov(X[:1000].T))
-        U = (vectors / np.sqrt(values)).T.copy()
+    X, U = metric_of(name)
     space, K = space_of(X, U), 10
     chosen, seen, judged = samples(*X.shape, np.random.default_rng(0))
     P = leading_directions(X[seen] - space.origin, 48, np.random.default_rng(0))
