@@ -415,17 +415,26 @@ def _enclose(bounds, norms, base, widths, goal, out):
 
 
 @njit(cache=True, nogil=True)
-def _fill_open(found, start, at, queries, candidates):
-    """Exact distances of query `at` where :func:`_enclose` has left them open."""
+def squares_to(at, queries, candidates, indices, squares):
+    """Exact squared distances of query `at` to the given points."""
     rows, origin, norms, sizes, U, unit, near = candidates
     q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
     length = queries.lengths[at] * unit
-    for place in range(len(found)):
-        if found[place] < 0:
-            i = start + place
-            norm, size = norms[i], sizes[i]
-            square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
-            found[place] = np.sqrt(max(square, 0.0))
+    for place in range(len(indices)):
+        i = indices[place]
+        norm, size = norms[i], sizes[i]
+        square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
+        squares[place] = square
+
+
+@njit(cache=True, nogil=True)
+def _fill_open(found, start, at, queries, candidates):
+    """Exact distances of query `at` where :func:`_enclose` has left them open."""
+    places = np.flatnonzero(found < 0)
+    squares = np.empty(len(places))
+    squares_to(at, queries, candidates, places + start, squares)
+    for place, square in zip(places, squares):  # noqa: B905 - numba has no `strict`
+        found[place] = np.sqrt(max(square, 0.0))
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
@@ -491,19 +500,6 @@ def nearest_by_bounds(first, last, out, norm_unit, queries, coded, candidates, f
     _refine(0, *part, first, *rest)
     if last == len(bounds):
         _sort(found.squares[0], found.indices[0])
-
-
-@njit(cache=True, nogil=True)
-def squares_to(at, queries, candidates, indices, squares):
-    """Exact squared distances of query `at` to the given points."""
-    rows, origin, norms, sizes, U, unit, near = candidates
-    q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
-    length = queries.lengths[at] * unit
-    for place in range(len(indices)):
-        i = indices[place]
-        norm, size = norms[i], sizes[i]
-        square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
-        squares[place] = square
 
 
 @njit(cache=True, nogil=True)
