@@ -14,8 +14,8 @@ import skmahal
 ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-MOST_FILES = 41
-MOST_LINES = 10_100
+MOST_FILES = 43
+MOST_LINES = 11_400
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 

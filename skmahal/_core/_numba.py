@@ -72,6 +72,24 @@ class Codes(NamedTuple):
     rests: np.ndarray
 
 
+class Cells(NamedTuple):
+    """Points in order of their cells, and the cells.
+
+    `centres` are :class:`Codes` whose errors are radii. The points of cell c are those
+    from ``starts[c]`` to ``starts[c + 1]`` of `coded`, and points behind the last are
+    in no cell. `positions` says which points they are, and is -1 where a point has
+    left. `norms` are those of centres, `least` the least ones of points in a cell.
+    """
+
+    centres: Codes
+    norms: np.ndarray
+    least: np.ndarray
+    starts: np.ndarray
+    positions: np.ndarray
+    coded: Codes
+    point_norms: np.ndarray
+
+
 class Found(NamedTuple):
     """K neighbours of each query as heaps, and how many codes were read for it."""
 
@@ -218,14 +236,14 @@ def _limit(square, base, norm_unit):
 
 
 @njit(cache=True, nogil=True)
-def _smallest_runs(minima, size):
-    """The runs of smallest minimum, `size` of them or all."""
-    size = min(size, len(minima))
+def _smallest(values, size):
+    """Places of the smallest values, `size` of them or all that are finite."""
+    size = min(size, len(values))
     keys, places = np.full(size, np.inf, np.float32), np.full(size, -1)
-    for run in range(len(minima)):
-        if minima[run] < keys[0]:
-            _sift(keys, places, size, minima[run], run)
-    return places[places >= 0]
+    for place in range(len(values)):
+        if values[place] < keys[0]:
+            _sift(keys, places, size, values[place], place)
+    return keys, places
 
 
 @njit(cache=True, nogil=True)
@@ -238,7 +256,9 @@ def _begin(at, bounds, minima, start, queries, candidates, found):
     q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
     length = queries.lengths[at] * unit
     keys, indices = found.squares[at], found.indices[at]
-    for run in _smallest_runs(minima, len(keys) + _AHEAD):
+    for run in _smallest(minima, len(keys) + _AHEAD)[1]:
+        if run < 0:
+            continue
         place = run * RUN + np.argmin(bounds[run * RUN : (run + 1) * RUN])
         # Not a number is not within any limit: no point is evaluated twice.
         i, bounds[place] = start + place, np.nan
@@ -335,30 +355,41 @@ def _round_along(P, g, length, unit, rounded):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _block_bounds(products, coded, start, step, along, rest, norms, bounds, minima):
-    """Bounds of a block of points from products with their codes, and their minima."""
-    steps, errors, rests = coded.steps, coded.errors, coded.rests
-    for j in range(np.uint64(len(products))):
+def _block_bounds(start, rounded, factors, coded, norms, products, bounds):
+    """Bounds of a block of points from `start` on, from their codes.
+
+    `factors` are of products, errors and rests; `products` is filled in.
+    """
+    codes, steps, errors, rests = coded
+    step, along, rest = factors
+    for j in range(len(bounds)):
+        products[j] = _product(codes, start + j, rounded)
+    for j in range(np.uint64(len(bounds))):
         i = np.uint64(start) + j
         upper = step * steps[i] * np.float32(products[j])
         upper += along * errors[i] + rest * rests[i]
-        bounds[i] = norms[i] - upper
-    for first in range(start, start + len(products), RUN):
+        bounds[j] = norms[i] - upper
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _run_minima(bounds, minima):
+    """The least bound of every run of points."""
+    for run in range(len(minima)):
         least = np.float32(np.inf)
-        last = min(first + RUN, start + len(products))
-        for i in range(np.uint64(first), np.uint64(last)):
-            least = bounds[i] if bounds[i] < least else least
-        minima[first // RUN] = least
+        last = min((run + 1) * RUN, len(bounds))
+        for j in range(np.uint64(run * RUN), np.uint64(last)):
+            least = bounds[j] if bounds[j] < least else least
+        minima[run] = least
 
 
 @njit(cache=True, nogil=True)
-def _scales(P, unit, norm_unit, queries, rounded):
-    """Write a query as whole numbers: the factors of products, errors and rests.
+def _scales(at, P, unit, norm_unit, queries, rounded):
+    """Write query `at` as whole numbers: the factors of products, errors and rests.
 
     They make squared lengths in units of `norm_unit` of these, for :class:`Codes` of
     leading coordinates along P, or of points if P has no rows.
     """
-    g, length = queries.gradients[0], queries.lengths[0]
+    g, length = queries.gradients[at], queries.lengths[at]
     if len(P):
         step, along, rest = _round_along(P, g, length, unit, rounded)
     else:
@@ -378,14 +409,15 @@ def code_bounds(first, last, P, unit, norm_unit, queries, coded, norms, out):
     and the minima of their runs. `coded` are leading coordinates along P, or points if
     P has no rows.
     """
-    codes, products = coded.codes, np.empty(_BLOCK, np.int32)
-    rounded = np.zeros(codes.shape[1], np.int16)
-    step, along, rest = _scales(P, unit, norm_unit, queries, rounded)
+    bounds, minima = out
+    rounded = np.zeros(coded.codes.shape[1], np.int16)
+    products = np.empty(_BLOCK, np.int32)
+    factors = _scales(0, P, unit, norm_unit, queries, rounded)
     for start in range(first, last, _BLOCK):
-        block = products[: min(_BLOCK, last - start)]
-        for j in range(len(block)):
-            block[j] = _product(codes, start + j, rounded)
-        _block_bounds(block, coded, start, step, along, rest, norms, out[0], out[1])
+        stop = min(start + _BLOCK, last)
+        block = bounds[start:stop]
+        _block_bounds(start, rounded, factors, coded, norms, products, block)
+        _run_minima(block, minima[start // RUN : (stop + RUN - 1) // RUN])
 
 
 # Division by zero must not be looked for: a loop that does is not vectorised.
@@ -470,7 +502,7 @@ def enclose_codes(
     codes, steps, errors, rests = coded
     rounded = np.zeros(codes.shape[1], np.int16)
     base = queries.squares[0] / norm_unit * (1 - 8 * _EPS)
-    step, along, rest = _scales(P, unit, norm_unit, queries, rounded)
+    step, along, rest = _scales(0, P, unit, norm_unit, queries, rounded)
     bounds, widths = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
     for start in range(first, last, _BLOCK):
         size = min(_BLOCK, last - start)
@@ -500,6 +532,92 @@ def nearest_by_bounds(first, last, out, norm_unit, queries, coded, candidates, f
     _refine(0, *part, first, *rest)
     if last == len(bounds):
         _sort(found.squares[0], found.indices[0])
+
+
+@njit(cache=True, nogil=True)
+def _judge_cells(cells, rounded, factors, scores, bounds):
+    """Squared distances of centres, and lower bounds of those of points in the cells.
+
+    Both are less ‖Uq‖², in units of norms.
+    """
+    centres, least = cells.centres, cells.least
+    codes, steps, norms = centres.codes, centres.steps, cells.norms
+    products = np.empty(_BLOCK, np.int32)
+    for start in range(0, len(codes), _BLOCK):
+        stop = min(start + _BLOCK, len(codes))
+        block = bounds[start:stop]
+        _block_bounds(start, rounded, factors, centres, least, products, block)
+        for c in range(start, stop):
+            scores[c] = norms[c] - factors[0] * steps[c] * products[c - start]
+
+
+@njit(cache=True, nogil=True)
+def _search_cell(
+    first, last, at, rounded, factors, cells, norm_unit, queries, candidates, found
+):
+    """Evaluate the points of a run of codes that their bounds leave open."""
+    rows, origin, norms, sizes, U, unit, near = candidates
+    q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
+    length = queries.lengths[at] * unit
+    keys, indices, positions = found.squares[at], found.indices[at], cells.positions
+    products, bounds = np.empty(_BLOCK, np.int32), np.empty(_BLOCK, np.float32)
+    limit = _limit(keys[0], base, norm_unit)
+    for start in range(first, last, _BLOCK):
+        block = bounds[: min(_BLOCK, last - start)]
+        rest = cells.coded, cells.point_norms, products
+        _block_bounds(start, rounded, factors, *rest, block)
+        for j in range(len(block)):
+            i = positions[start + j]
+            if not block[j] <= limit or i < 0:
+                continue
+            norm, size = norms[i], sizes[i]
+            square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
+            _put(keys, indices, square, i)
+            limit = _limit(keys[0], base, norm_unit)
+    found.opened[at] += last - first
+
+
+@njit(cache=True, nogil=True)
+def nearest_in_cells(
+    probes, all_cells, most, norm_unit, cells, queries, candidates, found
+):
+    """Neighbours among the points of the nearest cells, `probes` of them.
+
+    Cells that cannot have a neighbour are left out. Points that are in no cell are
+    looked at first. With `all_cells`, or if these have too few points, all other cells
+    follow: neighbours are exact. If these have more than `most` points, the search ends
+    without neighbours, and the number of codes that were read is -1.
+    """
+    starts, unit, P = cells.starts, candidates.unit, candidates.U[:0]
+    rounded = np.zeros(cells.coded.codes.shape[1], np.int16)
+    scores = np.empty(len(starts) - 1, np.float32)
+    bounds = np.empty_like(scores)
+    for at in range(len(queries.squares)):
+        base = queries.squares[at]
+        factors = _scales(at, P, unit, norm_unit, queries, rounded)
+        given = at, rounded, factors, cells, norm_unit, queries, candidates, found
+        _judge_cells(cells, rounded, factors, scores, bounds)
+        nearest, chosen = _smallest(scores, probes)
+        _sort(nearest, chosen)
+        _search_cell(starts[-1], len(cells.positions), *given)
+        for c in chosen:
+            limit = _limit(found.squares[at, 0], base, norm_unit)
+            if c >= 0 and bounds[c] <= limit:
+                _search_cell(starts[c], starts[c + 1], *given)
+                bounds[c] = np.inf
+        limit = _limit(found.squares[at, 0], base, norm_unit)
+        if all_cells or limit == np.inf:
+            left = 0
+            for c in range(len(bounds)):
+                left += starts[c + 1] - starts[c] if bounds[c] <= limit else 0
+            if left > most:
+                found.opened[at] = -1
+                continue
+            for c in range(len(bounds)):
+                if bounds[c] <= limit and bounds[c] < np.inf:
+                    _search_cell(starts[c], starts[c + 1], *given)
+                    limit = _limit(found.squares[at, 0], base, norm_unit)
+        _sort(found.squares[at], found.indices[at])
 
 
 @njit(cache=True, nogil=True)

@@ -12,7 +12,9 @@ from typing import NamedTuple
 import numpy as np
 from scipy import sparse
 
+from . import cells as partition
 from . import search
+from .cells import Cells
 from .codes import MOST_UNITS, CodedPoints
 from .kernels import available, kernels
 from .points import (
@@ -24,6 +26,7 @@ from .points import (
     owned,
     row_squares,
 )
+from .recall import held_positions, probings_from
 from .saved import FLOATS, array_from, integer_from, require
 from .threads import run, slices
 
@@ -34,6 +37,8 @@ _DRIFT = 4e-12
 
 # Relative change of U after which the plan for queries is made again.
 _MOVED = 0.5
+
+_NUMBERS = "moved", "square", "drift"
 
 # Rank of the changes that rows of sketches may be behind by.
 _MOST_BEHIND = 64
@@ -62,8 +67,12 @@ class State(NamedTuple):
     they are first needed. `images` are transformed rows, held if U has few rows.
     `caches` has for every :class:`Map` its :class:`CachedRows`, or None before they are
     first used, and `log` the changes ``(version, W, XV)`` that they may be behind by.
-    `square` is ‖U‖² in Frobenius norm, and `moved` how far U has gone relative to it
-    since `plan` was made. Arrays may have more rows than there are points.
+    `cells` are kept if a recall was asked for or the plan uses them, and `probings` has
+    the :class:`~.recall.Probing` for numbers of neighbours. `drift` only grows: by the
+    share of squared lengths that a change of the metric adds or takes, and by the share
+    of points that are new. `square` is ‖U‖² in Frobenius norm, and `moved` how far U
+    has gone relative to it since `plan` was made. Arrays may have more rows than there
+    are points.
     """
 
     points: DensePoints | SparsePoints
@@ -76,6 +85,9 @@ class State(NamedTuple):
     images: np.ndarray | None = None
     coded: CodedPoints | None = None
     plan: search.Plan | None = None
+    cells: Cells | None = None
+    probings: dict = {}
+    drift: float = 0.0
     square: float = 1.0
     moved: float = 0.0
     log: tuple = ()
@@ -107,7 +119,7 @@ def space_of(state):
 def derive(state, aims, jobs=1, for_search=True):
     """A state with squared lengths, and all that queries use. O(nkd).
 
-    `aims` are the number of neighbours and the eps that the plan is for.
+    `aims` are the number of neighbours, the eps and the recall that queries have.
     """
     points, U = state.points, state.U
     if state.norms is None:
@@ -128,9 +140,24 @@ def derive(state, aims, jobs=1, for_search=True):
         state = state._replace(**arrays, images=images, square=square)
     dense = state.images is not None or not points.is_sparse
     if for_search and dense and state.plan is None:
-        coded, plan = search.prepare(space_of(state), state.coded, *aims, jobs)
+        coded, plan = search.prepare(space_of(state), state.coded, *aims[:2], jobs)
         state = state._replace(coded=coded, plan=plan, moved=0.0)
+    wants_cells = aims[2] is not None or state.cells is not None
+    if for_search and dense and (wants_cells or state.plan.uses_cells):
+        state = with_cells(state, jobs)
     return state
+
+
+def with_cells(state, jobs=1, anew=False):
+    """A state with cells, if there are codes for them; new ones if `anew`."""
+    n, coded, cells = state.points.n, state.coded, state.cells
+    if coded is None or n < partition.LEAST_POINTS:
+        return state._replace(cells=None, probings={})
+    if cells is None or anew:
+        given = space_of(state), coded, held_positions(n), state.plan.uses_cells
+        new = partition.make(*given, jobs)
+        return state._replace(cells=new, probings={})
+    return state._replace(cells=partition.followed(cells, space_of(state), coded, jobs))
 
 
 def measure(rows, points, U):
@@ -217,8 +244,13 @@ def follow(state, W, V, pulled, before, aims, jobs=1):
     if not after.max() < largest_square(points.array.dtype):
         raise ValueError(f"The change makes distances overflow {points.array.dtype}.")
     moved = np.sqrt(max(0.0, float(np.sum(gram * (V.T @ V)))) / (before or 1.0))
-    moved += state.moved
-    state = state._replace(norms=after, errors=errors, moved=moved)
+    moved, drift = moved + state.moved, state.drift + _drift(norms, after)
+    cells = state.cells
+    if cells is not None:
+        own = images is not None
+        cells = cells.stale() if own else cells.moved(W, V, pulled)
+    rest = {"moved": moved, "drift": drift, "cells": cells}
+    state = state._replace(norms=after, errors=errors, **rest)
     if state.images is not None:
         state = state._replace(images=images, coded=None, plan=None)
     elif moved >= _MOVED:
@@ -231,6 +263,16 @@ def follow(state, W, V, pulled, before, aims, jobs=1):
         if sum(entry[1].shape[1] for entry in state.log) > _MOST_BEHIND:
             state = with_current_rows(state, state.version + 1)
     return state
+
+
+def cost_of_following(n, d, p):
+    """Nanoseconds of a change of rank p for n points of d coordinates."""
+    return 0.2 * n * d * (1 + p / 8)
+
+
+def _drift(before, after):
+    """How much squared lengths have changed, as a share of them all."""
+    return float(np.abs(after - before).sum() / (before.sum() or 1.0))
 
 
 def current_rows(state, map, version):
@@ -287,7 +329,7 @@ def with_rows(state, X, here, grow):
             held = written(cache.rows, rows), written(cache.norms, row_squares(rows))
             cache = cache._replace(rows=held[0], norms=held[1])
         caches[map] = cache
-    coded, plan = state.coded, state.plan
+    coded, plan, cells = state.coded, state.plan, state.cells
     if coded is not None:
         own = state.images is not None
         rows, origin = (
@@ -295,13 +337,17 @@ def with_rows(state, X, here, grow):
         )
         lengths = np.sqrt(norms if own else sizes)
         if lengths.max(initial=0) > MOST_UNITS * coded.unit:
-            coded = plan = None
+            coded = plan = cells = None
         elif grow:
             coded = coded.append(rows, origin)
         else:
             coded = coded.owned()
             coded.write(here, rows, origin)
-    return state._replace(**new, caches=caches, coded=coded, plan=plan)
+    if cells is not None:
+        cells = cells.with_codes(coded, here, replaced=not grow)
+    new["drift"] = state.drift + len(norms) / points.n
+    new |= {"coded": coded, "plan": plan, "cells": cells, "caches": caches}
+    return state._replace(**new)
 
 
 def without_rows(state, mask):
@@ -319,8 +365,10 @@ def without_rows(state, mask):
         for map, cache in state.caches.items()
     }
     coded = None if state.coded is None else state.coded.kept(mask)
-    arrays = {"points": state.points.kept(mask), "coded": coded, **arrays}
-    return state._replace(**arrays, caches=caches)
+    cells = None if state.cells is None else state.cells.kept(mask)
+    drift = state.drift + 1 - np.mean(mask)
+    arrays |= {"coded": coded, "cells": cells, "drift": float(drift)}
+    return state._replace(points=state.points.kept(mask), **arrays, caches=caches)
 
 
 def unshared(state):
@@ -359,7 +407,9 @@ def saved(state):
     ]
     values["coded"] = None if state.coded is None else state.coded.saved()
     values["plan"] = None if state.plan is None else state.plan._asdict()
-    numbers = {name: getattr(state, name) for name in ("version", "moved", "square")}
+    values["cells"] = None if state.cells is None else state.cells.saved()
+    values["probings"] = [probing._asdict() for probing in state.probings.values()]
+    numbers = {name: getattr(state, name) for name in ("version", *_NUMBERS)}
     return {**values, **numbers}
 
 
@@ -399,6 +449,10 @@ def restored(values):
         known = known - {"rows", "scan"} | {"exact"}
         all_ways = plan.all_many, plan.all_one
         require(set(all_ways) <= known, f"there are no codes for {all_ways}")
+    if values["cells"] is not None:
+        require("coded" in arrays, "there are no codes for cells")
+        arrays["cells"] = Cells.restored(values["cells"], n, arrays["coded"])
+        arrays["probings"] = probings_from(values["probings"], arrays["cells"])
     rest = {"version": version, "caches": caches, "plan": plan}
-    rest.update({name: float(values[name]) for name in ("moved", "square")})
+    rest.update({name: float(values[name]) for name in _NUMBERS})
     return State(points, U, **arrays, **rest)

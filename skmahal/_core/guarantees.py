@@ -11,6 +11,7 @@ from scipy import sparse
 from scipy.stats import binom
 
 from . import bounds
+from .recall import mean_bounds
 
 QUANTILES = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
 
@@ -28,7 +29,7 @@ METHODS = tuple(_PROMISES)
 
 # Recent queries of every index, for its audit: so many, or as many as fit these bytes.
 # They are not attributes, so that no pickle and no deep copy of an index has them.
-_MOST_ROWS, _MOST_BYTES = 64, 1 << 20
+_MOST_ROWS, _MOST_BYTES = 128, 1 << 20
 _RECENT = WeakKeyDictionary()
 
 
@@ -44,6 +45,32 @@ class Failures(NamedTuple):
     radius_neighbors: float | None = None
     distances: float | None = None
     pair_distances: float | None = None
+
+
+class Recall(NamedTuple):
+    """The recall of approximate neighbours, as it was measured.
+
+    Attributes
+    ----------
+    asked : float
+        The parameter `recall`.
+    measured, least : float
+        Mean recall of the queries that it was measured on, and a lower bound of the
+        mean over all queries like these, with 95 % confidence.
+    n_queries : int
+        How many queries these were: points of the index, and recent queries.
+    version : int
+        Number of changes of metric and points that there had been by then.
+    share : float
+        Share of the points that are looked at.
+    """
+
+    asked: float
+    measured: float
+    least: float
+    n_queries: int
+    version: int
+    share: float
 
 
 @dataclass(frozen=True)
@@ -68,6 +95,8 @@ class Guarantee:
         The relative error, and the probability of a larger one, of the parameters.
     n_queries : int
         Number of queries that `adaptive.kneighbors` is about.
+    recall : Recall or None
+        The recall of `kneighbors`, if one was asked for and points are left out.
     fixed, adaptive : Failures
         For queries that do not depend on earlier results, and for any number of queries
         that may. Certified neighbours are an exception: `adaptive` is the probability
@@ -99,11 +128,13 @@ class Guarantee:
     adaptive: Failures
     sufficient_L: int | None
     enough_sketches: bool
+    recall: Recall | None
     costs: dict = field(compare=False)
 
     def __str__(self):
         lines = [f"An index of {self.n} points under k={self.k} rows of U."]
-        if not any(self.fixed) and not any(self.adaptive):
+        lines += self._recall_in_words()
+        if not any(self._others(self.fixed)) and not any(self._others(self.adaptive)):
             lines += ["For every query, however it was chosen:"]
             lines += self._in_words(self.fixed)
         else:
@@ -122,6 +153,22 @@ class Guarantee:
                 lines += [f"- {way}: {size / 1e6:,.1f} MB, {' or '.join(times)} µs."]
         return "\n".join(lines)
 
+    def _others(self, failures):
+        """Failures without that of neighbours whose recall is measured."""
+        return failures._replace(kneighbors=None) if self.recall else failures
+
+    def _recall_in_words(self):
+        if self.recall is None:
+            return []
+        asked, measured, least, count, version, share = self.recall
+        return [
+            "For queries like its points, or like recent queries:",
+            f"- kneighbors: the mean recall was {measured:.4g} on {count} of them at "
+            f"version {version},\n  and is at least {least:.4g} with 95 % confidence; "
+            f"{asked:g} was asked for.\n  {100 * share:.2g} % of the points are looked "
+            "at. Distances are exact. Nothing is promised for\n  queries unlike these.",
+        ]
+
     def _sketches_in_words(self):
         lines, uses = [], []
         if self.pooled:
@@ -139,7 +186,7 @@ class Guarantee:
     def _in_words(self, failures, per_run=False):
         """One line for each method of :class:`Failures` that the estimator has."""
         lines = []
-        for name, failure in failures._asdict().items():
+        for name, failure in self._others(failures)._asdict().items():
             if failure is None:
                 continue
             promise = "nothing is promised" if failure else "exact"
@@ -182,6 +229,7 @@ def guarantee(
     n_neighbors,
     n_queries=1000,
     neighbors="exact",
+    recall=None,
     auto_R=True,
     offers=METHODS,
     **numbers,
@@ -193,6 +241,7 @@ def guarantee(
     "enclosed", by "sketched" medians, or by one "pooled" sketch. `neighbors` is how
     `kneighbors` searches: "exact" uses no sketch, "certified" excludes points by
     sketches, and "budget" evaluates a number of candidates and promises nothing.
+    `recall` is its :class:`Recall`, if that is less than all.
     `auto_R` says whether every operation chooses its own R, and `offers` are the
     methods that there are.
 
@@ -220,6 +269,9 @@ def guarantee(
         missed = min(1.0, n_queries * delta) if alone else 1.0
         certified = delta, delta if auto_R and enough else missed
         failures["kneighbors"] = (1.0, 1.0) if neighbors == "budget" else certified
+    random = any(failures[name][0] for name in offers)
+    if recall is not None and "kneighbors" in offers:
+        failures["kneighbors"] = 1.0, 1.0
     sides = zip(*(failures[name] for name in offers), strict=True)
     fixed, adaptive = (
         Failures(**dict(zip(offers, side, strict=True))) for side in sides
@@ -233,8 +285,9 @@ def guarantee(
         n_queries=n_queries,
         fixed=fixed,
         adaptive=adaptive,
-        sufficient_L=sufficient_L if any(fixed) else 0,
-        enough_sketches=enough or not any(fixed),
+        sufficient_L=sufficient_L if random else 0,
+        enough_sketches=enough or not random,
+        recall=recall,
         costs=costs,
     )
 
@@ -315,6 +368,38 @@ class PairAudit:
 
 
 @dataclass(frozen=True)
+class RecallAudit:
+    """The recall of approximate neighbours on other queries than it was set by.
+
+    Attributes
+    ----------
+    asked : float
+        The parameter `recall`.
+    mean, least : float
+        Mean recall, and a lower bound of it with 95 % confidence.
+    n_queries : int
+        Number of queries: points of the index, drawn at random, and recent queries.
+    passed : bool
+        False where a mean recall as asked has a probability below :data:`LEVEL` of
+        looking like this.
+    """
+
+    asked: float
+    mean: float
+    least: float
+    n_queries: int
+    passed: bool
+
+
+def audit_recall(recalls, asked):
+    """The :class:`RecallAudit` of the recall of some queries."""
+    least, most = mean_bounds(recalls)[0], mean_bounds(recalls, LEVEL)[1]
+    return RecallAudit(
+        asked, float(np.mean(recalls)), least, len(recalls), most >= asked
+    )
+
+
+@dataclass(frozen=True)
 class Audit:
     """What :meth:`SketchedMahalanobisNeighbors.audit` found.
 
@@ -327,17 +412,21 @@ class Audit:
         On recent queries and their neighbours; None where there were no queries.
     eps : float
         The relative error that was allowed.
+    recall : RecallAudit or None
+        The recall of neighbours; None where they are exact.
     passed : bool
-        Whether all pools passed.
+        Whether all that was examined passed.
     """
 
     random: PairAudit
     recent: PairAudit | None
     eps: float
+    recall: RecallAudit | None = None
 
     def __getattr__(self, name):
         if name == "passed":
-            return self.random.passed and (self.recent is None or self.recent.passed)
+            parts = self.random, self.recent, self.recall
+            return all(part is None or part.passed for part in parts)
         if name in ("n_pairs", "ratios", "outside", "promised", "allowed", "p_value"):
             return getattr(self.random, name)
         raise AttributeError(f"An audit has no attribute {name!r}.")

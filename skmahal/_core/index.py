@@ -11,6 +11,8 @@ from scipy import sparse
 
 from . import cached, enclosures
 from .cached import Map, State
+from .cells import cost_of_making
+from .guarantees import Recall, recent_queries, remember
 from .lock import ReadWriteLock
 from .metric import change_between
 from .points import (
@@ -22,7 +24,8 @@ from .points import (
     release,
     row_squares,
 )
-from .search import DenseSearch, Queries, SparseSearch, transform
+from .recall import calibrated
+from .search import DenseSearch, Queries, SparseSearch, cost, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
 
@@ -44,22 +47,25 @@ class Index:
     dense or CSR points of type float32 or float64, of which a copy is made, and
     `targets` have one row per point. Only the time of queries depends on `n_neighbors`,
     the number of neighbours that they mostly ask for, and only enclosed distances on
-    `eps`, which they are within.
+    `eps`, which they are within. `recall` is what approximate neighbours have on
+    average; None makes them exact.
 
     Arguments of methods have been validated. Queries are dense rows, C-contiguous and
     of the type of the points, or CSR rows.
     """
 
-    def __init__(self, U, X, *, targets=None, n_neighbors=10, eps=0.2):
+    def __init__(self, U, X, *, targets=None, n_neighbors=10, eps=0.2, recall=None):
         points = SparsePoints(X) if sparse.issparse(X) else DensePoints(X)
         if U is not None:
             U = np.array(U, dtype=np.float64, order="C")
             cached.check_metric(U, points.array.dtype)
-        self._begin(State(points, U, targets), n_neighbors, eps)
+        self._begin(State(points, U, targets), n_neighbors, eps, recall)
 
-    def _begin(self, state, n_neighbors, eps):
-        self.lock, self._aims = ReadWriteLock(), (n_neighbors, eps)
-        self.n_neighbors = n_neighbors
+    def _begin(self, state, n_neighbors, eps, recall, work=(0.0, 0.0)):
+        self.lock, self._aims = ReadWriteLock(), (n_neighbors, eps, recall)
+        self.n_neighbors, self.recall = n_neighbors, recall
+        # Work so far, and what of it would have been saved by new cells, in ns.
+        self._spent, self._wasted = work
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
         self._shared = False  # whether arrays were handed out, to be saved
@@ -127,6 +133,7 @@ class Index:
                 if state.norms is not None:
                     rest = pulled, before, self._aims, jobs
                     state = cached.follow(state, W, V, *rest)
+                    self._spent += cached.cost_of_following(self.n, self.d, V.shape[1])
             self._commit(state, keep_tree=state.images is None)
 
     def set_metric(self, U, jobs=1):
@@ -142,8 +149,14 @@ class Index:
             if change is None:
                 same = len(U) == self.k
                 new = state.without_derived(U=U, **({} if same else {"caches": {}}))
+                cells = state.cells
                 if state.images is None and not cached.holds_images(state.points, U):
                     new = new._replace(coded=state.coded)
+                    cells = cells and cells._replace(norms=None)
+                else:
+                    cells = cells and cells.stale()
+                rest = {"probings": state.probings, "drift": state.drift + 1}
+                new = new._replace(cells=cells, **rest)
                 if state.norms is not None:
                     new = cached.derive(new, self._aims, jobs)
                 self._commit(new)
@@ -214,6 +227,9 @@ class Index:
             state = cached.unshared(cached.with_current_rows(self._finished()))
             if state.coded is not None:
                 state = state._replace(coded=state.coded._replace(n=n))
+            if state.cells is not None:
+                kept = state.cells.kept(np.arange(self.n) < n)
+                state = state._replace(cells=kept)
             self._commit(state._replace(points=state.points.truncated(n)))
 
     def _finished(self):
@@ -248,6 +264,8 @@ class Index:
         """
         with self.lock.reading():
             self._searcher(jobs)
+            if self.recall is not None:
+                self.probing(self.n_neighbors, jobs)
             return self._state.plan
 
     def _searcher(self, jobs=1):
@@ -264,7 +282,8 @@ class Index:
                     search = SparseSearch(state.points.array, norms, state.U)
                 else:
                     space = cached.space_of(state)
-                    search = DenseSearch(space, state.coded, state.plan)
+                    held = state.coded, state.plan
+                    search = DenseSearch(space, *held, cells=state.cells)
                 self._search = self.version, search
         return self._search[1]
 
@@ -298,19 +317,126 @@ class Index:
         each = 12 * search.d + 32 * K
         return slices(Q.shape[0], max(1, self.working_bytes // each))
 
-    def kneighbors(self, Q, K, jobs=1):
+    def kneighbors(self, Q, K, jobs=1, approximate=False):
         """The K nearest points of each query: distances and positions, (queries, K).
 
         Exact, in ascending order, ties to the lower position. A query costs O(kd), the
-        bounds of all points, and O(d) for each point that these leave.
+        bounds of all points, and O(d) for each point that these leave. `approximate`
+        ones have the recall that was asked for, on average over queries like the
+        points, and read those of some cells alone. Their distances are exact.
         """
         with self.lock.reading():
-            search, found = self._searcher(jobs), []
+            probing, found = None, []
+            if approximate and self.recall is not None:
+                probing = self._cheaper(self.probing(K, jobs), Q.shape[0])
+                remember(self, Q)
+            search = self._searcher(jobs)
             for here in self._batches(search, Q, K):
                 queries = self._queries(search, Q[here], jobs)
-                near = search.kneighbors(queries, K, jobs, self.working_bytes)
+                if probing is not None:
+                    near = search.in_cells(queries, K, probing.probes, jobs)[:2]
+                else:
+                    near = search.kneighbors(queries, K, jobs, self.working_bytes)
                 found.append(self._distances_of(Q[here], *near))
             return tuple(map(np.concatenate, zip(*found, strict=True)))
+
+    def probing(self, K=None, jobs=1):
+        """The :class:`~.recall.Probing` for K neighbours; None if all are exact.
+
+        It is made when first needed, and made again, as are the cells, once metric and
+        points have moved enough. O(nd) for each held point.
+        """
+        with self.lock.reading():
+            self._searcher(jobs)
+            times = -(-(K or 1) // self.n_neighbors)
+            K = self.n_neighbors << (times - 1).bit_length()
+            if self._state.cells is None or self.n < 4 * K:
+                return None
+            if self._is_old(K):
+                with self.lock.deriving:
+                    if self._is_old(K):
+                        self._calibrate(K, jobs)
+            return self._state.probings[K]
+
+    def _is_old(self, K):
+        """Whether the number of cells for K neighbours is to be measured."""
+        state = self._state
+        probing = state.probings.get(K)
+        if probing is None or self._wasted > cost_of_making(self.n, self.d):
+            return True
+        cost = probing.queries * min(state.plan.costs["many"].values())
+        recent = recent_queries(self)
+        full = len(recent) == recent.maxlen
+        return probing.is_old(state.drift, self._spent, cost, full)
+
+    def _calibrate(self, K, jobs):
+        """Measure how many cells are to be probed; make new cells if that saves work.
+
+        It does once the old ones have wasted as much work as new ones take. They are
+        compared with what they were when they were new.
+        """
+        first, old = None, self._state.probings.get(K)
+        if old is not None and self._wasted > cost_of_making(self.n, self.d):
+            self._set(cached.with_cells(self._state, jobs, anew=True))
+            self._search, self._wasted = None, 0.0
+        elif old is not None:
+            first = old.first_share
+        state, search = self._state, self._searcher(jobs)
+        rest = {"version": self.version, "drift": state.drift, "spent": self._spent}
+        recent = recent_queries(self)
+        if recent:
+            recent = self._queries(search, np.stack(recent), jobs)
+        given = self.recall, recent or None, jobs, self.working_bytes
+        new = calibrated(search, K, *given, first_share=first, **rest)
+        self._set(self._state._replace(probings={**state.probings, K: new}))
+
+    def _probe_costs(self, probing, count):
+        """Nanoseconds of a query by cells, by cells when they were new, and exact."""
+        costs, p = self._state.plan.costs, len(self._state.cells.starts) - 1
+        rest = self.n, self._search[1].d, p
+        shares = probing.share, probing.first_share
+        by_cells = [cost("cells", *rest, share, many=False) for share in shares]
+        return *by_cells, min(costs["one" if count == 1 else "many"].values())
+
+    def _cheaper(self, probing, count):
+        """The probing, or None if an exact search of `count` queries costs less."""
+        if probing is None:
+            return None
+        now, new, exact = self._probe_costs(probing, count)
+        self._spent += count * min(now, exact)
+        self._wasted += count * max(0.0, min(now, exact) - new)
+        return probing if now < exact else None
+
+    def measured(self, K):
+        """The :class:`~.guarantees.Recall` for K neighbours; None if they are exact."""
+        with self.lock.reading():
+            probing = None if self.recall is None else self.probing(K)
+            if probing is None:
+                return None
+            costs = [self._probe_costs(probing, count) for count in (1, 2)]
+            if all(now >= exact for now, _, exact in costs):
+                return None
+            found = probing.recall, probing.least, probing.queries
+            return Recall(self.recall, *found, probing.version, probing.share)
+
+    def recall_of(self, Q, K, probes=None, own=None, jobs=1):
+        """Recall of each query, from exact neighbours.
+
+        `probes` is the number of cells; None is the one in use. `own` are positions of
+        queries that are points, which do not count.
+        """
+        with self.lock.reading():
+            probing, search = self.probing(K, jobs), self._searcher(jobs)
+            if probing is None:
+                return np.ones(Q.shape[0])
+            queries = self._queries(search, Q, jobs)
+            more = int(own is not None)
+            exact, _ = search.kneighbors(queries, K + more, jobs, self.working_bytes)
+            given = queries, K + more, probes or probing.probes, jobs
+            squares, _, _ = search.in_cells(*given)
+            # Points at the distance of the last neighbour are as good as it.
+            near = squares <= exact[:, -1:] * (1 + 1e-12)
+            return (np.count_nonzero(near, axis=1) - more) / K
 
     def evaluate(self, Q, candidates, K):
         """The K nearest among `candidates`, a list of positions for each query.
@@ -575,6 +701,9 @@ class Index:
                 self._current_tree().check(space.rows, space.norms)
                 if self._state.coded is not None:
                     self._state.coded.check(space.rows, space.origin)
+                if self._state.cells is not None:
+                    rest = self._state.coded, space.rows, space.origin
+                    self._state.cells.check(*rest)
             assert self.targets is None or len(self.targets) == n, "targets"
             return float(off)
 
@@ -583,15 +712,20 @@ class Index:
         with self.lock.reading():
             self._shared = True
             with self.lock.deriving:
-                self._set(cached.with_current_rows(self._state))
+                state = cached.with_current_rows(self._state)
+                if state.cells is not None:
+                    state = cached.derive(state, self._aims)
+                self._set(state)
                 values = cached.saved(self._state)
-            return {**values, "aims": self._aims}
+            return {**values, "aims": self._aims, "work": (self._spent, self._wasted)}
 
     @classmethod
     def restored(cls, values):
         """The index that was saved, or a ValueError that says what is wrong with it."""
         index = cls.__new__(cls)
-        n_neighbors, eps = values["aims"]
-        index._begin(cached.restored(values), int(n_neighbors), float(eps))
+        n_neighbors, eps, recall = values["aims"]
+        aims = int(n_neighbors), float(eps), recall if recall is None else float(recall)
+        work = tuple(map(float, values["work"]))
+        index._begin(cached.restored(values), *aims, work)
         index._shared = True
         return index

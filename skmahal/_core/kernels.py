@@ -55,7 +55,7 @@ def warm_up(dtypes=(np.float32, np.float64)):
         raise ValueError(f"dtypes must be of float32 and float64, got {dtypes!r}.")
     kernels(np.dtype(np.float64), "walk")
     for dtype in map(np.dtype, dtypes):
-        for way in ("scan", "rows", "lead", "codes", "some", "all", "dots"):
+        for way in ("scan", "rows", "lead", "codes", "cells", "some", "all", "dots"):
             kernels(dtype, way)
 
 
@@ -95,6 +95,7 @@ def _wait_for(dtype, way):
 def _compile(module, dtype, way):
     """Make a small search in one way, with arrays of the types that loops get."""
     from . import enclosures
+    from .cells import gathered
     from .codes import encode
     from .points import read_only
     from .search import DenseSearch, Space
@@ -115,9 +116,13 @@ def _compile(module, dtype, way):
     for U in (np.zeros((0, 2)), np.eye(2)):
         space = Space(rows, origin, norms, norms, U)
         search = DenseSearch(space, coded, module=module)
+        if way == "cells":
+            search.cells = gathered(np.arange(300) % 3, space, coded)
         one, many = search.queries(rows[:1]), search.queries(rows[:4])
         if way == "some":
             search.squares_to(one, 0, np.arange(2))
+        elif way == "cells":
+            search.in_cells(one, 2, 1)
         elif way == "all":
             for queries in (one, many):
                 out = np.empty((len(queries.squares), 300), dtype)

@@ -26,6 +26,7 @@ from .guarantees import (
     METHODS,
     Audit,
     audit_pairs,
+    audit_recall,
     guarantee,
     recent_queries,
     remember,
@@ -43,6 +44,9 @@ _MOST_LEAD = 256
 
 # Queries of a batch that says how distances are computed; ways, by what they promise.
 _MANY = 64
+
+# Points that an audit measures the recall of neighbours on.
+_AUDITED = 256
 _ALL_WAYS = "sketched", "pooled", "enclosed", "exact"
 _NAMES = {"lead": "leading coordinates", "codes": "codes", "sketch": "one sketch"}
 _NAMES["exact"] = "exact"
@@ -105,6 +109,9 @@ class MetricMaintenance:
         Whether queries may be chosen by earlier results. Then nothing random is used:
         distances are within 1 ± eps with certainty, neighbours are exact, and m, L, R,
         lead, sketch and seed have no effect on results.
+    recall : float or None, default=None
+        None finds exact neighbours. A number in (0, 1) is the mean recall that
+        :meth:`kneighbors` has for queries like the points, or like recent queries.
     seed : int or None, default=None
         Determines the secret key and the sketches; None uses the operating system.
     targets : ndarray of n rows, or None
@@ -148,11 +155,12 @@ class MetricMaintenance:
         sketch="gaussian",
         n_neighbors=10,
         adaptive=False,
+        recall=None,
         seed=None,
         targets=None,
     ):
         """Initialize: keep U and the x_i. Π_j and x̃_ij are computed on first use."""
-        self._set_parameters(eps, delta, m, L, R, lead, sketch, adaptive)
+        self._set_parameters(eps, delta, m, L, R, lead, sketch, adaptive, recall)
         seeds, self._seeded = as_seeds("seed", seed), seed is not None
         n_neighbors = as_count("n_neighbors", n_neighbors)
         X = as_points("X", X)
@@ -163,20 +171,26 @@ class MetricMaintenance:
         # Exact queries need no sketches: the default L is not refused before first use.
         if self.L > _DEFAULT_L and not self.adaptive:
             check_memory(self.L, m, n, k, X.dtype.itemsize)
-        aims = {"n_neighbors": n_neighbors, "eps": self.eps}
+        aims = {"n_neighbors": n_neighbors, "eps": self.eps, "recall": self.recall}
         self.index = Index(U, X, targets=targets, **aims)
         key = np.random.default_rng(seeds).bytes(_KEY_BYTES)
         self._held, self._pool = self._new_sketches(m, key), None
         self._missed = -1, 0.0
 
-    def _set_parameters(self, eps, delta, m, L, R, lead, sketch, adaptive):
+    def _set_parameters(self, eps, delta, m, L, R, lead, sketch, adaptive, recall):
         """Check and keep the parameters of the sketches."""
         self.eps, self.delta = as_fraction("eps", eps), as_fraction("delta", delta)
         self.L = as_count("L", L)
         self.sketch = as_choice("sketch", sketch, bounds.SKETCHES)
         self.adaptive = as_choice("adaptive", adaptive, (False, True))
+        self.recall = None if recall is None else as_fraction("recall", recall)
+        if self.adaptive and recall is not None:
+            raise ValueError(
+                f"recall must be None if adaptive is True, got {recall!r}: no recall "
+                "holds for queries that are chosen by earlier results."
+            )
         self.parameters = {"eps": self.eps, "delta": self.delta}
-        self.parameters["adaptive"] = self.adaptive
+        self.parameters |= {"adaptive": self.adaptive, "recall": self.recall}
         self.parameters |= {"L": self.L, "sketch": self.sketch}
         counts = {"m": (m, 1, None), "R": (R, 1, self.L), "lead": (lead, 0, None)}
         for name, (value, least, most) in counts.items():
@@ -490,7 +504,8 @@ class MetricMaintenance:
     def kneighbors(self, Q, K, candidates="exact", jobs=1):
         """The K nearest points: exact distances and indices, (queries, K).
 
-        `candidates` "exact" uses no sketch, and `jobs` threads. "certified" evaluates
+        `candidates` "exact" uses no sketch, and `jobs` threads; if a recall was asked
+        for, the neighbours have that on average. "certified" evaluates
         the points that sketches cannot exclude: the neighbours are the exact ones with
         probability at least 1 - delta per query. O(kd + n(mR + lead)), and O(d) per
         point evaluated. With an integer, that many points of smallest estimate are.
@@ -511,7 +526,7 @@ class MetricMaintenance:
     def _kneighbors(self, Q, K, candidates, jobs):
         """:meth:`kneighbors` of arguments that were checked, inside a read lock."""
         if candidates == "exact" or self.adaptive:
-            return self.index.kneighbors(Q, K, jobs)
+            return self.index.kneighbors(Q, K, jobs, approximate=True)
         R = None if self.parameters["R"] == "auto" else self.R
         sizes = self.k, self.m, self.L, R, self.eps, self.delta, self.sketch
         R, eps = bounds.certificate(K, *sizes)
@@ -646,6 +661,7 @@ class MetricMaintenance:
         return guarantee(
             n_queries=n_queries,
             neighbors="exact" if self.adaptive else neighbors,
+            recall=self.index.measured(K) if neighbors == "exact" else None,
             n_neighbors=min(K, self.n),
             ways=ways,
             auto_R=self.parameters["R"] == "auto",
@@ -710,7 +726,18 @@ class MetricMaintenance:
                 and audit_pairs(*pool[:2], self.eps, self._off(pool[2]), self.delta)
                 for pool in pools
             ]
-        return Audit(*judged, self.eps)
+            recall = self._audit_recall(K, rng)
+        return Audit(*judged, self.eps, recall)
+
+    def _audit_recall(self, K, rng):
+        """The :class:`RecallAudit` of random points and of recent queries, or None."""
+        if self.index.measured(K) is None:
+            return None
+        points = rng.permutation(self.n)[:_AUDITED]
+        recalls = [self.index.recall_of(self.X[points], K, own=points)]
+        if recent := list(recent_queries(self.index)):
+            recalls.append(self.index.recall_of(np.stack(recent), K))
+        return audit_recall(np.concatenate(recalls), self.recall)
 
     def _off(self, way):
         """Probability that one estimate is off by more than eps, over the sketches."""

@@ -17,6 +17,7 @@ import numpy as np
 from scipy import sparse
 
 from . import codes as coding
+from .cells import CENTRES, LEAST_POINTS, cells_for, nearest_rows
 from .enclosures import least_ratio
 from .kernels import available, kernels
 from .points import block, read_only, release, row_squares
@@ -44,6 +45,12 @@ _FINISH = 1.5
 
 # Distances are exact unless others are so many times cheaper.
 _GAIN = 1.25
+
+# Cells are made for exact neighbours if these are then found so many times faster.
+_WORTH_CELLS = 2
+
+# Cells whose points are looked at before others are judged.
+_FIRST_CELLS = 8
 
 # Rows that are read for one query at the end, beyond the neighbours.
 _LAST = 30
@@ -107,7 +114,9 @@ class Plan(NamedTuple):
 
     `many` and `one` are for neighbours. `all_many` and `all_one` are for distances to
     all rows: "exact", or enclosed by "lead" or "codes". `r_many` and `r_one` are
-    leading coordinates for batches and single queries, 0 if they are not used.
+    leading coordinates for batches and single queries, 0 if they are not used. With
+    `cells_many` and `cells_one`, cells are searched for neighbours first, and queries
+    for which they are of no use are answered as said.
     """
 
     many: str
@@ -116,7 +125,14 @@ class Plan(NamedTuple):
     r_one: int
     all_many: str
     all_one: str
+    cells_many: bool
+    cells_one: bool
     costs: dict
+
+    @property
+    def uses_cells(self):
+        """Whether there must be cells."""
+        return self.cells_many or self.cells_one
 
     def encloses(self, count):
         """Whether distances of so many queries are enclosed rather than exact."""
@@ -124,18 +140,28 @@ class Plan(NamedTuple):
 
 
 def cost(way, n, d, r, opened, many):
-    """Nanoseconds of a query if r coordinates leave a share `opened` of n points."""
+    """Nanoseconds of a query if r coordinates leave a share `opened` of n points.
+
+    The way "cells" is by r cells, of which some are probed with that share of points.
+    """
     last = _LAST * (_ROW + _ROW_COLUMN * d)
     code = opened * (_CODE + _CODE_COLUMN * d)
     if way == "lead" and many:
         return n * ((r + 2) * _PRODUCT + _BOUND + code) + last
     if way == "lead":
         return n * (_IN_ORDER + r * _CODE_COLUMN + code) + r * d * _ROW_COLUMN + last
+    if way == "cells":
+        return (r + n * opened) * _per_code(d) + last
     if way == "codes":
         return n * (_IN_ORDER + d * _CODE_COLUMN) + last
     if way == "rows":
         return n * (d * _PRODUCT + _BOUND) + last
     return 0.7 * n * (_ROW + _ROW_COLUMN * d)
+
+
+def _per_code(d):
+    """Nanoseconds of the bound of a cell, or of a point in it."""
+    return 2 * _IN_ORDER + d * _CODE_COLUMN
 
 
 def cost_of_all(way, n, d, r, opened, many, itemsize=4):
@@ -159,12 +185,14 @@ class Shares(NamedTuple):
     """Shares of the points that bounds leave, by the number r of leading coordinates.
 
     `near` is for neighbours and `all` for distances to all points; `codes` is what
-    codes leave of the latter.
+    codes leave of the latter, and `cells` the share of the points in cells that may
+    have a neighbour.
     """
 
     near: dict
     all: dict
     codes: float
+    cells: float = 1.0
 
 
 def choose(n, d, shares=None, itemsize=4):
@@ -182,7 +210,15 @@ def choose(n, d, shares=None, itemsize=4):
     one, all_one, r_one, *costs_one = _ways(n, d, shares, itemsize, many=False)
     names = "many", "all many", "one", "all one"
     costs = dict(zip(names, costs_many + costs_one, strict=True))
-    return Plan(many, one, r_many, r_one, all_many, all_one, costs)
+    use_cells = []
+    for near in (costs["many"], costs["one"]):
+        by_cells = np.inf
+        if shares is not None and shares.cells < 1 and n >= LEAST_POINTS:
+            by_cells = cost("cells", n, d, cells_for(n, True), shares.cells, False)
+        use_cells.append(bool(_WORTH_CELLS * by_cells < min(near.values())))
+        if use_cells[-1]:
+            near["cells"] = by_cells
+    return Plan(many, one, r_many, r_one, all_many, all_one, *use_cells, costs)
 
 
 def _ways(n, d, shares, itemsize, many):
@@ -216,11 +252,11 @@ class DenseSearch:
     is to wait until they are compiled.
     """
 
-    def __init__(self, space, coded=None, plan=None, module=None):
-        self.space, self.module = space, module
+    def __init__(self, space, coded=None, plan=None, module=None, cells=None):
+        self.space, self.module, self.cells = space, module, cells
         rows, origin, norms, sizes, U = space
         n, d = self.n, self.d = rows.shape
-        self.is_mapped, self._scaled = is_mapped(rows), None
+        self.is_mapped, self._scaled, self._ordered = is_mapped(rows), None, None
         self.plan = choose(n, d) if plan is None else plan
         if coded is None:
             coded = coding.without_codes(sizes, d)
@@ -256,15 +292,20 @@ class DenseSearch:
             lengths = largest * np.sqrt(row_squares(shares))
         return Queries(points, gradients, squares, lengths)
 
-    def kneighbors(self, queries, K, jobs=1, working_bytes=1 << 24, way=None):
+    def kneighbors(
+        self, queries, K, jobs=1, working_bytes=1 << 24, way=None, cells=True
+    ):
         """Squared distances and positions of the K nearest rows, in ascending order.
 
         Ties go to the lower position. A thread holds `working_bytes` of bounds. `way`
-        overrides the plan.
+        overrides the plan, and so does `cells` if False.
         """
         count = len(queries.squares)
         if not available() or self.n < 4 * K:
             return self._by_partition(queries, K, working_bytes)
+        by_cells = self.plan.cells_many if count >= _FEW else self.plan.cells_one
+        if by_cells and cells and way is None and self.cells is not None:
+            return self._by_cells(queries, K, jobs, working_bytes)
         indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
         found = indices, squares, np.zeros(count, np.intp)
         far, done = self.are_far(queries), 0
@@ -288,6 +329,74 @@ class DenseSearch:
 
         run(find, slices(count - done, min(_MOST_BATCH, -(-count // jobs))), jobs)
         return squares, indices
+
+    def in_cells(self, queries, K, probes, jobs=1):
+        """As :meth:`kneighbors`, among the points of the nearest cells, `probes` many.
+
+        With None, all cells are searched by their bounds, and neighbours are exact. The
+        third array is how many codes were read for each query. It is -1 where so many
+        would be that another way takes less time; the query is not answered then.
+        """
+        count = len(queries.squares)
+        if self.n < 4 * K or self.are_far(queries):
+            found = self.kneighbors(queries, K, jobs, way="scan")
+            return *found, np.full(count, self.n)
+        indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
+        found = indices, squares, np.zeros(count, np.intp)
+        if probes is not None:
+            limits = probes, probes >= len(self.cells.radii), self.n
+        else:
+            costs = self.plan.costs["many" if count >= _FEW else "one"]
+            least = min(costs[way] for way in costs if way != "cells")
+            limits = _FIRST_CELLS, True, int(least / _per_code(self.d))
+
+        def find(part):
+            given = self._arguments(queries, found, part, "cells")
+            loops, batch, _, points, heaps = given
+            rest = self.norm_unit, self._in_order(loops), batch, points, heaps
+            loops.nearest_in_cells(*limits, *rest)
+            if self.is_mapped:
+                release(self.space.rows)
+
+        run(find, slices(count, min(_MOST_BATCH, -(-count // jobs))), jobs)
+        return squares, indices, found[2]
+
+    def _by_cells(self, queries, K, jobs, working_bytes):
+        """Exact neighbours by cells, and in another way where these are of no use."""
+        count = len(queries.squares)
+        if count >= 8 * _PILOT:
+            first = queries.some(slice(0, _PILOT))
+            if 2 * np.count_nonzero(self.in_cells(first, K, None)[2] < 0) > _PILOT:
+                return self.kneighbors(queries, K, jobs, working_bytes, cells=False)
+        squares, indices, opened = self.in_cells(queries, K, None, jobs)
+        left = np.flatnonzero(opened < 0)
+        if left.size:
+            rest = queries.some(left), K, jobs, working_bytes
+            squares[left], indices[left] = self.kneighbors(*rest, cells=False)
+        return squares, indices
+
+    def _in_order(self, loops):
+        """The cells as loops take them, with norms under the present metric. O(n)."""
+        if self._ordered is None:
+            cells = self.cells
+            held = {name: read_only(values) for name, values in cells.arrays().items()}
+            centres = (held[name] for name in CENTRES)
+            points = (held[name][: cells.n] for name in coding.ARRAYS[:4])
+            positions = held["positions"][: cells.n]
+            # Places that points have left, and one behind the last, have no norms.
+            norms = np.append(self.norms[positions], np.float32(np.inf))
+            norms[:-1][positions < 0] = np.inf
+            least = np.minimum.reduceat(norms, cells.starts[:-1])
+            own = (cells.norms / self.norm_unit).astype(np.float32)
+            rest = held["starts"], positions, loops.Codes(*map(read_only, points))
+            self._ordered = loops.Cells(
+                loops.Codes(*centres),
+                read_only(own),
+                read_only(least),
+                *rest,
+                read_only(norms),
+            )
+        return self._ordered
 
     def are_far(self, queries):
         """Whether queries are so far away that bounds in float32 mean nothing."""
@@ -549,6 +658,9 @@ def prepare(space, coded, K, eps, jobs=1):
         most = d // 64 if is_mapped(space.rows) else d
         P = coding.leading_directions(rows, min(coding.MOST_LEAD, most), rng)
     shares = open_shares(space, chosen, judged, P, K, eps)
+    if is_mapped(space.rows):
+        # Cells take as much memory as codes.
+        shares = shares._replace(cells=1.0)
     plan = choose(n, d, shares, space.rows.itemsize)
     r = plan.r_many, plan.r_one
     if coded is None:
@@ -585,7 +697,8 @@ def open_shares(space, chosen, judged, P, K, eps):
     if len(U):
         images = images @ U.T
         gradients = images @ U
-    base = row_squares(images)[:, np.newaxis] + norms[judged]
+    own = row_squares(images)[:, np.newaxis]
+    base = own + norms[judged]
     squares = base - 2 * gradients @ rows.T
     rank = min(len(rows), max(1, round(K * len(rows) / len(norms)))) - 1
     limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
@@ -604,7 +717,30 @@ def open_shares(space, chosen, judged, P, K, eps):
         shares.all[r] = left_open(middle, width)
     unit = coding.power_of_two(np.abs(rows).max())
     errors = unit * coding.eight_bits(rows / unit, rows.shape[1])[2]
-    return shares._replace(codes=left_open(squares, 2 * np.outer(lengths, errors)))
+    in_cells = _share_in_cells(rows, norms[judged], gradients, lengths, limits - own)
+    codes = left_open(squares, 2 * np.outer(lengths, errors))
+    return shares._replace(codes=codes, cells=in_cells)
+
+
+def _share_in_cells(rows, norms, gradients, lengths, limits):
+    """Share of the points in cells that may have a neighbour, from a sample.
+
+    Three quarters of the rows are centres, those that are far from the others among
+    them, as seeds of k-means are. `limits` are squared distances less ‖Uq‖².
+    """
+    first, rest = np.arange(0, len(rows), 2), np.arange(1, len(rows), 2)
+    if len(rest) < 8:
+        return 1.0
+    far = np.argsort(nearest_rows(rows[rest], rows[first])[1], kind="stable")
+    centres = np.concatenate([first, rest[far[len(far) // 2 :]]])
+    points = rest[far[: len(far) // 2]]
+    labels, squares = nearest_rows(rows[points], rows[centres])
+    counts, radii = np.bincount(labels, minlength=len(centres)), np.zeros(len(centres))
+    least = np.full(len(centres), np.inf)
+    np.maximum.at(radii, labels, np.sqrt(squares))
+    np.minimum.at(least, labels, norms[points])
+    bounds = least - 2 * (gradients @ rows[centres].T + np.outer(lengths, radii))
+    return float(np.mean((bounds <= limits) @ counts) / len(points))
 
 
 class SparseSearch:

@@ -32,7 +32,7 @@ _MODES = ("connectivity", "distance")
 
 # Parameters of MetricMaintenance with the same name here.
 _OF_MAINTENANCE = ("eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors")
-_OF_MAINTENANCE += ("adaptive",)
+_OF_MAINTENANCE += ("adaptive", "recall")
 
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -62,6 +62,7 @@ class SketchedNeighborsBase(Persistent):
         "lead": [Interval(Integral, 0, None, closed="left"), _AUTO],
         "sketch": [StrOptions(set(SKETCHES))],
         "n_candidates": [_POSITIVE, StrOptions({"exact", "certified"})],
+        "recall": [None, Interval(Real, 0, 1, closed="neither")],
         "adaptive": ["boolean"],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
@@ -73,6 +74,12 @@ class SketchedNeighborsBase(Persistent):
     R_ = property(attrgetter("_maintenance.R"), doc="Sketches for a distance query.")
     lead_ = property(attrgetter("_maintenance.lead"), doc="Leading directions kept.")
     n_samples_fit_ = property(attrgetter("_maintenance.n"), doc="Number of points.")
+
+    @property
+    def recall_(self):
+        """Mean recall of neighbours as last measured; 1.0 where they are exact."""
+        found = self._fitted().index.measured(self.n_neighbors)
+        return 1.0 if found is None else found.measured
 
     @property
     def engine_(self):
@@ -279,6 +286,10 @@ class SketchedNeighborsBase(Persistent):
 
     def _build(self, X, y=None, targets=None):
         """Learn the metric and index validated points."""
+        if self.recall is not None and self.n_candidates != "exact":
+            raise ValueError(
+                f"recall needs n_candidates='exact', got {self.n_candidates!r}."
+            )
         U, learner = learners.resolve_components(self.metric_learner, X, y, X.shape[1])
         parameters = {name: getattr(self, name) for name in _OF_MAINTENANCE}
         seed, jobs = seed_from(self.random_state), thread_count(self.n_jobs)
@@ -433,7 +444,7 @@ class KNeighborsQueries:
         jobs, limited = workers(self.n_jobs, index, Q.shape[0])
         with limited:
             if self.n_candidates == "exact" or held.adaptive:
-                found = index.kneighbors(Q, K + own, jobs)
+                found = index.kneighbors(Q, K + own, jobs, approximate=True)
             else:
                 candidates = self._candidates(held, K, own)
                 found = held._kneighbors(Q, K + own, candidates, jobs)

@@ -32,7 +32,7 @@ class SketchedMahalanobisNeighborsTransformer(
         estimators do not count the point itself.
     metric_learner, m, L, R, eps, delta : as in SketchedMahalanobisNeighbors
         The metric, and sketches, which serve only if `n_candidates` is not "exact".
-    lead, sketch, n_candidates, adaptive, random_state, n_jobs : as there
+    lead, sketch, n_candidates, recall, adaptive, random_state, n_jobs : as there
         Sketches, the way to search, by default exact, seed and number of threads.
 
     Attributes
@@ -71,6 +71,7 @@ class SketchedMahalanobisNeighborsTransformer(
         lead="auto",
         sketch="gaussian",
         n_candidates="exact",
+        recall=None,
         adaptive=False,
         random_state=None,
         n_jobs=None,
@@ -83,6 +84,7 @@ class SketchedMahalanobisNeighborsTransformer(
         self.lead = lead
         self.sketch = sketch
         self.n_candidates = n_candidates
+        self.recall = recall
         self.adaptive = adaptive
         self.random_state = random_state
         self.n_jobs = n_jobs

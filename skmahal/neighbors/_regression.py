@@ -23,7 +23,7 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         one of weights. None is "uniform".
     metric_learner, m, L, R, eps, delta : as in SketchedMahalanobisNeighbors
         The metric, and sketches, which serve only if `n_candidates` is not "exact".
-    lead, sketch, n_candidates, adaptive, random_state, n_jobs : as there
+    lead, sketch, n_candidates, recall, adaptive, random_state, n_jobs : as there
         Sketches, the way to search, by default exact, seed and number of threads.
 
     Attributes

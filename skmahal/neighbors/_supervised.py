@@ -42,6 +42,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         lead="auto",
         sketch="gaussian",
         n_candidates="exact",
+        recall=None,
         adaptive=False,
         random_state=None,
         n_jobs=None,
@@ -54,6 +55,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         self.lead = lead
         self.sketch = sketch
         self.n_candidates = n_candidates
+        self.recall = recall
         self.adaptive = adaptive
         self.random_state = random_state
         self.n_jobs = n_jobs

@@ -132,6 +132,14 @@ class SketchedMahalanobisNeighbors(
         of points, those of smallest estimate, whose exact distances are computed, and
         nothing is promised. If sketches have no fewer columns than U has rows, all
         three are exact.
+    recall : float or None, default=None
+        None finds the nearest points. A number in (0, 1) finds that share of them on
+        average, and looks at the points of some cells alone: at about √n of them, where
+        points have neighbours, instead of at all n. How many cells are needed is
+        measured, now and whenever the metric or the points have moved; see
+        :meth:`guarantee`. It speaks of queries like the points, or like recent queries.
+        Distances are exact. With few points, or where it saves no time, so are the
+        neighbours. :meth:`radius_neighbors` is always exact.
     adaptive : bool, default=False
         Whether queries may be chosen by earlier results. Then nothing random is used:
         neighbours are exact, distances are within 1 ± `eps` with certainty, and `m`,
@@ -152,6 +160,8 @@ class SketchedMahalanobisNeighbors(
         How distances are computed: within 1 ± `eps` with certainty, estimated from
         sketches, or exactly. If `m` is a number, "sketched" or, if ``m_ * R_ + lead_ >=
         k``, "exact".
+    recall_ : float
+        Mean recall of neighbours as last measured; 1.0 where they are exact.
     metric_learner_ : estimator or None
         The fitted estimator; it stays when `update_metric` changes the metric.
     n_samples_fit_ : int
@@ -203,6 +213,7 @@ class SketchedMahalanobisNeighbors(
         lead="auto",
         sketch="gaussian",
         n_candidates="exact",
+        recall=None,
         adaptive=False,
         random_state=None,
         n_jobs=None,
@@ -215,6 +226,7 @@ class SketchedMahalanobisNeighbors(
         self.lead = lead
         self.sketch = sketch
         self.n_candidates = n_candidates
+        self.recall = recall
         self.adaptive = adaptive
         self.random_state = random_state
         self.n_jobs = n_jobs

@@ -1,0 +1,191 @@
+"""How many cells a search probes for the recall that was asked for, by measurement.
+
+Some points of the index are held: their exact neighbours are found, and the ranks of
+the cells that these are in, by the distance of the centre. Probing the t nearest cells
+then finds the share of neighbours whose rank is below t. The smallest t is taken for
+which that share is at least the recall with 95 % confidence.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+from scipy.stats import beta
+
+from .saved import integer_from, require
+
+# Probability that the mean recall of queries like the held ones is below the bound.
+LEVEL = 0.05
+
+# Held points: so many, and more if each has few neighbours.
+_LEAST_HELD, MOST_HELD = 128, 1000
+_PAIRS = 2000
+
+# Recent queries that are enough to measure on.
+_LEAST_RECENT = 32
+
+
+# The number of cells is measured again once the index has drifted so much; at once, or
+# when so many times the work of it has been done since.
+_MUCH, _LITTLE = 0.05, 0.01
+_WORK = 4
+
+
+class Probing(NamedTuple):
+    """How many cells are probed for K neighbours, and how that was found.
+
+    `recall` is the mean recall of held points or of recent queries, where it is less,
+    and `least` its lower bound; `queries` is how many these were, `recent` of them
+    recent, as of a `version`. `share` of the points are in the cells that are probed,
+    and `first_share` were when cells were new. `drift` and `spent` are what the index
+    had drifted by, and the work that it had done, when that was measured.
+    """
+
+    K: int
+    probes: int
+    recall: float
+    least: float
+    queries: int
+    recent: int
+    share: float
+    first_share: float
+    version: int
+    drift: float
+    spent: float
+
+    def is_old(self, drift, spent, cost, has_recent):
+        """Whether to measure again, which costs `cost` ns, at a drift and work.
+
+        `has_recent` says whether there are as many recent queries as are ever kept.
+        """
+        gone, done = drift - self.drift, spent - self.spent
+        known = self.recent or not has_recent
+        return not known or gone >= (_LITTLE if done >= _WORK * cost else _MUCH)
+
+
+_WHOLE = "queries", "recent", "version"
+_REAL = "recall", "least", "share", "first_share", "drift", "spent"
+
+
+class Ranks(NamedTuple):
+    """Ranks of the cells of the neighbours of held points, (points, K).
+
+    `shares` are shares of the points in the nearest 1, 2, … cells of a held point, on
+    average.
+    """
+
+    ranks: np.ndarray
+    shares: np.ndarray
+
+    def recall(self, probes):
+        """Recall of each held point."""
+        return np.mean(self.ranks < probes, axis=1)
+
+    def probes_for(self, recall):
+        """The smallest number of cells whose recall is certain enough; all at most."""
+        tried = np.unique(self.ranks) + 1
+        # `tried` in which all neighbours of all held points are found is the last.
+        low, high = 0, len(tried) - 1
+        while low < high:
+            middle = (low + high) // 2
+            if mean_bounds(self.recall(tried[middle]))[0] >= recall:
+                high = middle
+            else:
+                low = middle + 1
+        found = int(tried[low])
+        enough = mean_bounds(self.recall(found))[0] >= recall
+        return found if enough else len(self.shares)
+
+
+def probings_from(values, cells):
+    """The saved :class:`Probing` for each number of neighbours."""
+    probings = {}
+    for saved in values:
+        K, probes = (integer_from(saved, name, least=1) for name in ("K", "probes"))
+        most = len(cells.radii)
+        require(probes <= most, f"{probes} of {most} cells are probed")
+        whole = {name: integer_from(saved, name) for name in _WHOLE}
+        rest = {name: float(saved[name]) for name in _REAL}
+        probings[K] = Probing(K=K, probes=probes, **whole, **rest)
+    return probings
+
+
+def held_positions(n, K=1):
+    """Positions of the points that are held to measure the recall of K neighbours.
+
+    They are the first of those for fewer neighbours.
+    """
+    count = min(max(_LEAST_HELD, -(-_PAIRS // K)), MOST_HELD, n // 4)
+    return np.random.default_rng(1).permutation(n)[:count]
+
+
+def mean_bounds(recalls, level=LEVEL):
+    """A lower and an upper bound of the mean recall, each with confidence 1 - `level`.
+
+    The neighbours of a query are found or missed together, so that they count for
+    fewer. The bounds are those of Clopper and Pearson for as many independent ones as
+    have the same variance [1]_.
+
+    References
+    ----------
+    .. [1] Korn and Graubard. Confidence intervals for proportions with small expected
+       number of positive counts estimated from survey data. Survey Methodology, 1998.
+
+    >>> np.round(mean_bounds(np.ones(300)), 3)
+    array([0.99, 1.  ])
+    >>> np.round(mean_bounds(np.repeat([1.0, 0.8], [200, 20])), 3)
+    array([0.971, 0.989])
+    """
+    count, mean = len(recalls), float(np.mean(recalls))
+    variance = float(np.var(recalls)) / max(1, count - 1)
+    # Recalls that are all the same may differ in others: one query stands for itself.
+    size = mean * (1 - mean) / variance if variance > 0 else count
+    lower = beta.ppf(level, size * mean, size * (1 - mean) + 1) if mean > 0 else 0.0
+    upper = beta.isf(level, size * mean + 1, size * (1 - mean)) if mean < 1 else 1.0
+    return float(lower), float(upper)
+
+
+def calibrated(search, K, recall, recent, jobs=1, working_bytes=1 << 24, **rest):
+    """The :class:`Probing` that has a recall for K neighbours; `rest` is kept in it.
+
+    `recent` are queries of late, or None: held points and they have the recall each.
+    O(nd) at most for each of them.
+    """
+    own = held_positions(search.n, K)
+    groups = [(search.queries(search.space.rows[own]), own)]
+    if recent is not None and len(recent.squares) >= _LEAST_RECENT:
+        groups.append((recent, None))
+    counts = [len(group[0].squares) for group in groups]
+    groups = [ranks_of(search, *group, K, jobs, working_bytes) for group in groups]
+    probes = max(group.probes_for(recall) for group in groups)
+    recalls = [group.recall(probes) for group in groups]
+    least, mean = min((mean_bounds(r)[0], float(np.mean(r))) for r in recalls)
+    share = float(np.mean([group.shares[probes - 1] for group in groups]))
+    first = rest.pop("first_share") or share
+    numbers = mean, least, sum(counts), sum(counts[1:]), share, first
+    return Probing(K, probes, *numbers, **rest)
+
+
+def ranks_of(search, queries, own, K, jobs=1, working_bytes=1 << 24):
+    """The :class:`Ranks` for exact neighbours of queries.
+
+    `own` are positions of queries that are points, which are not their own neighbours;
+    None if they are not.
+    """
+    cells, p = search.cells, len(search.cells.starts) - 1
+    more = int(own is not None)
+    _, near = search.kneighbors(queries, K + more, jobs, working_bytes)
+    if own is not None:
+        others = near != own[:, np.newaxis]
+        others[others.all(axis=1), -1] = False
+        near = near[others].reshape(-1, K)
+    scores = cells.norms - 2 * queries.gradients @ cells.decoded(search.d).T
+    order = np.argsort(scores, axis=1, kind="stable")
+    places = np.empty_like(order)
+    np.put_along_axis(places, order, np.arange(p)[np.newaxis], axis=1)
+    # Points in no cell are always looked at.
+    labels = cells.labels(search.n)[near]
+    ranks = np.take_along_axis(places, np.maximum(labels, 0), axis=1)
+    ranks[labels < 0] = 0
+    counts = np.diff(cells.starts)[order].mean(axis=0)
+    always = cells.n - cells.starts[-1]
+    return Ranks(ranks, (np.cumsum(counts) + always) / search.n)

@@ -1,0 +1,202 @@
+"""A recall that was asked for is had, now and after the metric has moved."""
+
+import numpy as np
+import pytest
+from scipy.stats import binom
+
+from skmahal import MetricMaintenance
+from skmahal._core.index import Index
+from skmahal._core.kernels import available
+from skmahal._core.recall import Ranks, held_positions, mean_bounds
+from tests.core.data import clusters, decaying
+
+K = 10
+needs_numba = pytest.mark.skipif(not available(), reason="needs numba")
+
+# A correct recall fails a test with this probability.
+RARE = 1e-6
+
+
+def split(X, count=600):
+    """Points, and queries from the same distribution; float32."""
+    X = X.astype(np.float32)
+    return X[:-count], X[-count:]
+
+
+def recall_of(index, Q, K=K):
+    """Recall of every query, from exact neighbours."""
+    _, exact = index.kneighbors(Q, K)
+    _, found = index.kneighbors(Q, K, approximate=True)
+    pairs = zip(exact, found, strict=True)
+    return np.array([len(np.intersect1d(*pair)) for pair in pairs]) / K
+
+
+def test_bounds_of_a_mean_cover_it():
+    rng = np.random.default_rng(0)
+    for share, spread in ((0.95, 0.3), (0.99, 0.1), (0.9, 0.0)):
+        missed = 0
+        for _ in range(400):
+            # Neighbours of a query are found or missed together.
+            odds = np.clip(share + spread * (rng.random(200) - 0.5), 0, 1)
+            odds = odds - odds.mean() + share if spread == 0 else odds
+            mean = np.clip(share + spread * (np.linspace(0, 1, 999) - 0.5), 0, 1).mean()
+            recalls = rng.binomial(K, odds) / K
+            missed += mean_bounds(recalls)[0] > (mean if spread else share)
+        assert missed <= binom.isf(RARE, 400, 0.06)
+
+
+def test_bounds_of_extreme_means():
+    assert mean_bounds(np.ones(100))[1] == 1.0
+    assert 0.96 < mean_bounds(np.ones(100))[0] < 0.98
+    assert mean_bounds(np.zeros(100))[0] == 0.0
+    assert mean_bounds(np.array([1.0]))[0] < 0.1
+    lower, upper = mean_bounds(np.full(100, 0.5))
+    assert lower < 0.5 < upper
+
+
+def test_the_fewest_cells_are_probed_that_have_the_recall():
+    ranks = np.random.default_rng(0).geometric(0.1, size=(400, K)) - 1
+    ranks = Ranks(ranks, np.linspace(0.01, 1, 200))
+    for recall in (0.5, 0.9, 0.99):
+        probes = ranks.probes_for(recall)
+        assert mean_bounds(ranks.recall(probes))[0] >= recall
+        assert mean_bounds(ranks.recall(probes - 1))[0] < recall
+    assert ranks.probes_for(1 - 1e-9) == 200
+
+
+def test_held_points():
+    assert len(held_positions(10**5, 10)) == 200
+    assert len(held_positions(10**5, 1)) == 1000
+    assert len(held_positions(10**5, 1000)) == 128
+    assert len(held_positions(100, 10)) == 25
+    many, few = held_positions(10**4, 1), held_positions(10**4, 10)
+    np.testing.assert_array_equal(many[: len(few)], few)
+
+
+DATA = {
+    "clusters": clusters(12_600, 32, 100, 0.5),
+    "decaying": decaying(12_600, 24, 0.8),
+    "normal": np.random.default_rng(0).normal(size=(12_600, 8)),
+}
+
+
+@needs_numba
+@pytest.mark.parametrize("asked", [0.9, 0.99])
+@pytest.mark.parametrize("name", DATA)
+def test_recall_is_as_asked_while_the_metric_moves(name, asked):
+    (X, Q), rng = split(DATA[name]), np.random.default_rng(0)
+    d = X.shape[1]
+    index = Index(np.eye(d), X, n_neighbors=K, recall=asked)
+    index.prepare(2)
+    shares = []
+    for step in range(6):
+        recalls = recall_of(index, Q)
+        # Of 0.95, the confidence of one measurement, six make 0.74.
+        assert mean_bounds(recalls, RARE)[1] >= asked - 0.002, step
+        shares.append(index.probing(K).share)
+        v = rng.normal(size=(d, 1))
+        v /= np.linalg.norm(v)
+        index.add_low_rank(4 * index.U @ v, v)
+    assert index.probing(K).version >= 5
+    assert shares[0] < 0.5
+
+
+@needs_numba
+def test_other_numbers_of_neighbours_have_the_recall_too():
+    X, Q = split(DATA["clusters"])
+    index = Index(None, X, n_neighbors=5, recall=0.95)
+    for count in (1, 5, 6, 40):
+        recalls = recall_of(index, Q, count)
+        assert mean_bounds(recalls, RARE)[1] >= 0.95
+    assert sorted(index._state.probings) == [5, 10, 40]
+    # Nearly all points: exact.
+    assert (recall_of(index, Q[:2], 4000) == 1).all()
+    assert sorted(index._state.probings) == [5, 10, 40]
+
+
+@needs_numba
+def test_cells_are_made_anew_once_old_ones_have_wasted_as_much():
+    X, Q = split(clusters(20_600, 64, 400, 0.3))
+    index = Index(np.eye(64), X, n_neighbors=K, recall=0.9)
+    index.prepare(2)
+    first, rng = index._state.cells, np.random.default_rng(0)
+    for _ in range(6):
+        v = np.linalg.qr(rng.normal(size=(64, 8)))[0]
+        index.add_low_rank(8 * index.U @ v, v)
+    index.prepare()
+    stale = index.probing(K)
+    assert index._state.cells.starts is first.starts
+    assert stale.share > 1.5 * stale.first_share
+    for _ in range(2000):
+        index.kneighbors(Q, K, approximate=True)
+        if index._state.cells.starts is not first.starts:
+            break
+    fresh = index.probing(K)
+    assert fresh.share < stale.share
+    assert fresh.first_share == fresh.share
+    index.check()
+
+
+@needs_numba
+def test_recent_queries_count_as_well_as_points():
+    X, _ = split(clusters(12_600, 32, 100, 0.3))
+    index = Index(None, X, n_neighbors=K, recall=0.95)
+    index.prepare()
+    assert index.probing(K).recent == 0
+    # Queries between clusters have neighbours in many cells.
+    rng = np.random.default_rng(0)
+    Q = (X[rng.integers(len(X), size=800)] + X[rng.integers(len(X), size=800)]) / 2
+    before = recall_of(index, Q[:400]).mean()
+    assert before < 0.9
+    assert mean_bounds(recall_of(index, Q[400:]), RARE)[1] >= 0.95
+    assert index.probing(K).recent > 0
+
+
+@needs_numba
+def test_small_drifts_are_measured_once_they_are_cheap():
+    X, Q = split(DATA["clusters"])
+    index = Index(np.eye(32), X, n_neighbors=K, recall=0.9)
+    index.prepare()
+    v = np.eye(32)[:, :1]
+    index.add_low_rank(0.2 * v, v)
+    assert index.probing(K).version == 0
+    assert 0.01 < index._state.drift < 0.05
+    index._spent += 1e12
+    assert index.probing(K).version == 1
+    index.add_low_rank(2 * v, v)
+    assert index.probing(K).version == 2
+
+
+@needs_numba
+def test_an_exact_search_where_cells_save_nothing():
+    X, Q = split(np.random.default_rng(0).normal(size=(4600, 256)), 600)
+    index = Index(None, X, n_neighbors=K, recall=0.95)
+    assert index.measured(K) is None
+    assert (recall_of(index, Q) == 1).all()
+
+
+def test_few_points_are_searched_exactly():
+    X = clusters(600, 16, 10, 0.5)
+    maintenance = MetricMaintenance(None, X, recall=0.5, n_neighbors=K)
+    _, exact = maintenance.index.kneighbors(X[:20], K)
+    np.testing.assert_array_equal(maintenance.kneighbors(X[:20], K)[1], exact)
+    found = maintenance.guarantee()
+    assert found.recall is None
+    assert found.fixed.kneighbors == 0
+    assert "kneighbors: exact" in str(found)
+
+
+@needs_numba
+def test_an_audit_sees_a_recall_that_is_too_low():
+    X, _ = split(DATA["clusters"])
+    maintenance = MetricMaintenance(None, X, recall=0.99, n_neighbors=K)
+    audit = maintenance.audit(random_state=0)
+    assert audit.passed
+    assert audit.recall.asked == 0.99
+    assert audit.recall.least <= audit.recall.mean <= 1
+    index = maintenance.index
+    wrong = index.probing(K)._replace(probes=1)
+    index._set(index._state._replace(probings={K: wrong}))
+    audit = maintenance.audit(random_state=0)
+    assert not audit.recall.passed
+    assert not audit.passed
