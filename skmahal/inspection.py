@@ -1,12 +1,32 @@
-"""Results of `audit` and `guarantee`, and a plot of an audit."""
+"""Results of `audit` and `guarantee`, and plots of sketches and of recall."""
+
+from time import perf_counter
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
 
 from ._compat import import_optional
-from ._core.guarantees import Audit, Failures, Guarantee, PairAudit
+from ._core.checks import as_count
+from ._core.guarantees import (
+    Audit,
+    Failures,
+    Guarantee,
+    PairAudit,
+    Recall,
+    RecallAudit,
+)
+from ._core.recall import held_positions
 
-__all__ = ["Audit", "Failures", "Guarantee", "PairAudit", "SketchQualityDisplay"]
+__all__ = [
+    "Audit",
+    "Failures",
+    "Guarantee",
+    "PairAudit",
+    "Recall",
+    "RecallAudit",
+    "RecallDisplay",
+    "SketchQualityDisplay",
+]
 
 _VERDICT = {True: "passed", False: "failed"}
 
@@ -69,7 +89,7 @@ class SketchQualityDisplay:
         -------
         display : SketchQualityDisplay
         """
-        _pyplot()
+        _pyplot("SketchQualityDisplay")
         check_is_fitted(estimator)
         audit = estimator.audit(n_pairs=n_pairs, random_state=random_state)
         display = cls(audit, estimator_name=type(estimator).__name__)
@@ -91,7 +111,7 @@ class SketchQualityDisplay:
         -------
         display : SketchQualityDisplay
         """
-        plt = _pyplot()
+        plt = _pyplot("SketchQualityDisplay")
         if ax is None:
             _, ax = plt.subplots()
         self.ax_, self.figure_ = ax, ax.figure
@@ -120,8 +140,166 @@ class SketchQualityDisplay:
         return self
 
 
-def _pyplot():
-    import_optional("matplotlib", "plot", "SketchQualityDisplay")
+class RecallDisplay:
+    """Plot of the recall of neighbours against the time of a query.
+
+    A point is a number of cells that are probed. Use :meth:`from_estimator` to create
+    one. It needs matplotlib, ``pip install 'skmahal[plot]'``.
+
+    Parameters
+    ----------
+    probes : ndarray of shape (n_points,)
+        Numbers of cells.
+    recalls, seconds : ndarray of shape (n_points,)
+        Mean recall, and time of a query, of each.
+    exact_seconds : float
+        Time of an exact query.
+    asked, chosen : float and int
+        The recall that was asked for, and the number of cells that is probed for it.
+    estimator_name : str, default=None
+        Name of the estimator for the title.
+
+    Attributes
+    ----------
+    line_, chosen_, exact_ : matplotlib artists
+        The curve, the number of cells in use, and exact search.
+    ax_, figure_ : matplotlib Axes and Figure
+        Where the plot is.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from skmahal import SketchedMahalanobisNeighbors
+    >>> from skmahal.inspection import RecallDisplay
+    >>> X = np.random.default_rng(0).normal(size=(5000, 8))
+    >>> index = SketchedMahalanobisNeighbors(recall=0.9).fit(X)
+    >>> display = RecallDisplay.from_estimator(index)
+    >>> display.ax_.get_ylabel()
+    'mean recall'
+    """
+
+    def __init__(
+        self,
+        probes,
+        recalls,
+        seconds,
+        *,
+        exact_seconds,
+        asked,
+        chosen,
+        estimator_name=None,
+    ):
+        self.probes, self.recalls, self.seconds = probes, recalls, seconds
+        self.exact_seconds, self.asked, self.chosen = exact_seconds, asked, chosen
+        self.estimator_name = estimator_name
+
+    @classmethod
+    def from_estimator(cls, estimator, X=None, *, n_queries=200, ax=None, **kwargs):
+        """Measure recall and time for numbers of cells, and plot them.
+
+        Parameters
+        ----------
+        estimator : fitted neighbour estimator
+            An index with cells: one that was given a `recall`, and enough points.
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), default=None
+            Queries. None takes points of the index, which do not count as their own
+            neighbours.
+        n_queries : int, default=200
+            Number of these points.
+        ax, **kwargs
+            As in :meth:`plot`.
+
+        Returns
+        -------
+        display : RecallDisplay
+
+        Notes
+        -----
+        O(kd + nd) a query for each number of cells that is tried, and these double.
+        """
+        _pyplot("RecallDisplay")
+        check_is_fitted(estimator)
+        index, K = estimator._fitted().index, estimator.n_neighbors
+        with index.lock.reading():
+            probing = None if index.recall is None else index.probing(K)
+            if probing is None:
+                raise ValueError(
+                    "RecallDisplay needs an estimator that has cells: set recall, and "
+                    f"fit 1,024 points or more; it has recall={index.recall} and "
+                    f"{index.n} points."
+                )
+            own = None
+            if X is None:
+                count = as_count("n_queries", n_queries)
+                own = held_positions(index.n)[:count]
+            Q = index.X[own] if X is None else estimator._queries(X, index)
+            cells = index.n_cells
+            tried = {*2 ** np.arange(int(np.log2(cells)) + 1), probing.probes, cells}
+            probes = np.array(sorted(map(int, tried)))
+            recalls = [index.recall_of(Q, K, t, own).mean() for t in probes]
+            seconds = [_seconds(index.probe, Q, K, t) for t in probes]
+            exact = _seconds(index.kneighbors, Q, K)
+        display = cls(
+            probes,
+            np.array(recalls),
+            np.array(seconds),
+            exact_seconds=exact,
+            asked=index.recall,
+            chosen=probing.probes,
+            estimator_name=type(estimator).__name__,
+        )
+        return display.plot(ax=ax, **kwargs)
+
+    def plot(self, ax=None, *, name=None, **kwargs):
+        """Plot mean recall against the time of a query.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to plot on. None creates a figure.
+        name : str, default=None
+            Name for the title, in place of `estimator_name`.
+        **kwargs : dict
+            Keywords of :meth:`matplotlib.axes.Axes.plot` for the curve.
+
+        Returns
+        -------
+        display : RecallDisplay
+        """
+        plt = _pyplot("RecallDisplay")
+        if ax is None:
+            _, ax = plt.subplots()
+        self.ax_, self.figure_ = ax, ax.figure
+        ax.axhline(self.asked, color="0.7", linewidth=1, zorder=0)
+        micro, at = 1e6 * self.seconds, np.flatnonzero(self.probes == self.chosen)
+        style = {"marker": ".", "label": "cells that are probed: 1, 2, 4 …", **kwargs}
+        (self.line_,) = ax.plot(micro, self.recalls, **style)
+        label = f"{self.chosen} cells, for a recall of {self.asked:g}"
+        style = {"marker": "o", "linestyle": "none", "label": label, "color": "C1"}
+        (self.chosen_,) = ax.plot(micro[at], self.recalls[at], **style)
+        style = {"marker": "s", "linestyle": "none", "label": "exact", "color": "C2"}
+        (self.exact_,) = ax.plot([1e6 * self.exact_seconds], [1.0], **style)
+        ax.set(xlabel="microseconds a query", ylabel="mean recall", xscale="log")
+        name = name or self.estimator_name
+        if name:
+            ax.set_title(name)
+        ax.legend(loc="lower right")
+        return self
+
+
+def _seconds(search, Q, *args):
+    """Seconds of a query, one at a time; the best of three rounds."""
+    rounds = []
+    for _ in range(3):
+        begun = perf_counter()
+        for at in range(Q.shape[0]):
+            search(Q[at : at + 1], *args)
+        rounds.append((perf_counter() - begun) / Q.shape[0])
+    return min(rounds)
+
+
+def _pyplot(what):
+    import_optional("matplotlib", "plot", what)
     from matplotlib import pyplot
 
     return pyplot

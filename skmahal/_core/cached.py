@@ -441,14 +441,10 @@ def restored(values):
     if values["coded"] is not None:
         width = k if "images" in arrays else d
         arrays["coded"] = CodedPoints.restored(values["coded"], n, width)
-    plan = None if values["plan"] is None else search.Plan(**values["plan"])
-    require(plan is None or "norms" in arrays, "there are no norms")
-    if plan is not None:
-        known = {"rows", "scan", *(("lead", "codes") if "coded" in arrays else ())}
-        require({plan.many, plan.one} <= known, f"there are no codes for {plan[:2]}")
-        known = known - {"rows", "scan"} | {"exact"}
-        all_ways = plan.all_many, plan.all_one
-        require(set(all_ways) <= known, f"there are no codes for {all_ways}")
+    plan = None
+    if values["plan"] is not None:
+        require("norms" in arrays, "there are no norms")
+        plan = search.plan_from(values["plan"], has_codes="coded" in arrays)
     if values["cells"] is not None:
         require("coded" in arrays, "there are no codes for cells")
         arrays["cells"] = Cells.restored(values["cells"], n, arrays["coded"])

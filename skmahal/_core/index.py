@@ -392,7 +392,7 @@ class Index:
 
     def _probe_costs(self, probing, count):
         """Nanoseconds of a query by cells, by cells when they were new, and exact."""
-        costs, p = self._state.plan.costs, len(self._state.cells.starts) - 1
+        costs, p = self._state.plan.costs, self.n_cells
         rest = self.n, self._search[1].d, p
         shares = probing.share, probing.first_share
         by_cells = [cost("cells", *rest, share, many=False) for share in shares]
@@ -418,6 +418,18 @@ class Index:
                 return None
             found = probing.recall, probing.least, probing.queries
             return Recall(self.recall, *found, probing.version, probing.share)
+
+    @property
+    def n_cells(self):
+        """Number of cells; 0 if there are none."""
+        return 0 if self._state.cells is None else len(self._state.cells.radii)
+
+    def probe(self, Q, K, probes):
+        """As :meth:`kneighbors`, among the points of the nearest cells."""
+        with self.lock.reading():
+            search = self._searcher()
+            near = search.in_cells(self._queries(search, Q), K, probes)
+            return self._distances_of(Q, *near[:2])
 
     def recall_of(self, Q, K, probes=None, own=None, jobs=1):
         """Recall of each query, from exact neighbours.

@@ -21,7 +21,7 @@ from .cells import CENTRES, LEAST_POINTS, cells_for, nearest_rows
 from .enclosures import least_ratio
 from .kernels import available, kernels
 from .points import block, read_only, release, row_squares
-from .saved import is_mapped
+from .saved import is_mapped, require
 from .threads import run, slices
 
 _EPS = float(np.finfo(np.float32).eps)
@@ -219,6 +219,16 @@ def choose(n, d, shares=None, itemsize=4):
         if use_cells[-1]:
             near["cells"] = by_cells
     return Plan(many, one, r_many, r_one, all_many, all_one, *use_cells, costs)
+
+
+def plan_from(values, has_codes):
+    """The saved :class:`Plan`, all of whose ways must be known."""
+    plan = Plan(**values)
+    coded = {"lead", "codes"} if has_codes else set()
+    near, every = (plan.many, plan.one), (plan.all_many, plan.all_one)
+    require({"rows", "scan", *coded} >= set(near), f"there are no codes for {near}")
+    require({"exact", *coded} >= set(every), f"there are no codes for {every}")
+    return plan
 
 
 def _ways(n, d, shares, itemsize, many):

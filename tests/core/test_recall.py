@@ -154,7 +154,7 @@ def test_recent_queries_count_as_well_as_points():
 
 @needs_numba
 def test_small_drifts_are_measured_once_they_are_cheap():
-    X, Q = split(DATA["clusters"])
+    X, _ = split(DATA["clusters"])
     index = Index(np.eye(32), X, n_neighbors=K, recall=0.9)
     index.prepare()
     v = np.eye(32)[:, :1]
