@@ -154,8 +154,8 @@ class RecallDisplay:
         Mean recall, and time of a query, of each.
     exact_seconds : float
         Time of an exact query.
-    asked, chosen : float and int
-        The recall that was asked for, and the number of cells that is probed for it.
+    target, chosen : float and int
+        The requested recall, and the number of cells that is probed for it.
     estimator_name : str, default=None
         Name of the estimator for the title.
 
@@ -185,12 +185,12 @@ class RecallDisplay:
         seconds,
         *,
         exact_seconds,
-        asked,
+        target,
         chosen,
         estimator_name=None,
     ):
         self.probes, self.recalls, self.seconds = probes, recalls, seconds
-        self.exact_seconds, self.asked, self.chosen = exact_seconds, asked, chosen
+        self.exact_seconds, self.target, self.chosen = exact_seconds, target, chosen
         self.estimator_name = estimator_name
 
     @classmethod
@@ -244,7 +244,7 @@ class RecallDisplay:
             np.array(recalls),
             np.array(seconds),
             exact_seconds=exact,
-            asked=index.recall,
+            target=index.recall,
             chosen=probing.probes,
             estimator_name=type(estimator).__name__,
         )
@@ -270,11 +270,11 @@ class RecallDisplay:
         if ax is None:
             _, ax = plt.subplots()
         self.ax_, self.figure_ = ax, ax.figure
-        ax.axhline(self.asked, color="0.7", linewidth=1, zorder=0)
+        ax.axhline(self.target, color="0.7", linewidth=1, zorder=0)
         micro, at = 1e6 * self.seconds, np.flatnonzero(self.probes == self.chosen)
         style = {"marker": ".", "label": "cells that are probed: 1, 2, 4 …", **kwargs}
         (self.line_,) = ax.plot(micro, self.recalls, **style)
-        label = f"{self.chosen} cells, for a recall of {self.asked:g}"
+        label = f"{self.chosen} cells, for a recall of {self.target:g}"
         style = {"marker": "o", "linestyle": "none", "label": label, "color": "C1"}
         (self.chosen_,) = ax.plot(micro[at], self.recalls[at], **style)
         style = {"marker": "s", "linestyle": "none", "label": "exact", "color": "C2"}

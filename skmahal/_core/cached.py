@@ -67,7 +67,7 @@ class State(NamedTuple):
     they are first needed. `images` are transformed rows, held if U has few rows.
     `caches` has for every :class:`Map` its :class:`CachedRows`, or None before they are
     first used, and `log` the changes ``(version, W, XV)`` that they may be behind by.
-    `cells` are kept if a recall was asked for or the plan uses them, and `probings` has
+    `cells` are kept if a recall is requested or the plan uses them, and `probings` has
     the :class:`~.recall.Probing` for numbers of neighbours. `drift` only grows: by the
     share of squared lengths that a change of the metric adds or takes, and by the share
     of points that are new. `square` is ‖U‖² in Frobenius norm, and `moved` how far U

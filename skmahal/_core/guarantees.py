@@ -52,7 +52,7 @@ class Recall(NamedTuple):
 
     Attributes
     ----------
-    asked : float
+    target : float
         The parameter `recall`.
     measured, least : float
         Mean recall of the queries that it was measured on, and a lower bound of the
@@ -65,7 +65,7 @@ class Recall(NamedTuple):
         Share of the points that are looked at.
     """
 
-    asked: float
+    target: float
     measured: float
     least: float
     n_queries: int
@@ -96,7 +96,7 @@ class Guarantee:
     n_queries : int
         Number of queries that `adaptive.kneighbors` is about.
     recall : Recall or None
-        The recall of `kneighbors`, if one was asked for and points are left out.
+        The recall of `kneighbors`, if one is requested and points are left out.
     fixed, adaptive : Failures
         For queries that do not depend on earlier results, and for any number of queries
         that may. Certified neighbours are an exception: `adaptive` is the probability
@@ -160,12 +160,12 @@ class Guarantee:
     def _recall_in_words(self):
         if self.recall is None:
             return []
-        asked, measured, least, count, version, share = self.recall
+        target, measured, least, count, version, share = self.recall
         return [
             "For queries like its points, or like recent queries:",
             f"- kneighbors: the mean recall was {measured:.4g} on {count} of them at "
             f"version {version},\n  and is at least {least:.4g} with 95 % confidence; "
-            f"{asked:g} was asked for.\n  {100 * share:.2g} % of the points are looked "
+            f"{target:g} is requested.\n  {100 * share:.2g} % of the points are looked "
             "at. Distances are exact. Nothing is promised for\n  queries unlike these.",
         ]
 
@@ -373,29 +373,29 @@ class RecallAudit:
 
     Attributes
     ----------
-    asked : float
+    target : float
         The parameter `recall`.
     mean, least : float
         Mean recall, and a lower bound of it with 95 % confidence.
     n_queries : int
         Number of queries: points of the index, drawn at random, and recent queries.
     passed : bool
-        False where a mean recall as asked has a probability below :data:`LEVEL` of
+        False where a mean recall as requested has a probability below :data:`LEVEL` of
         looking like this.
     """
 
-    asked: float
+    target: float
     mean: float
     least: float
     n_queries: int
     passed: bool
 
 
-def audit_recall(recalls, asked):
+def audit_recall(recalls, target):
     """The :class:`RecallAudit` of the recall of some queries."""
     least, most = mean_bounds(recalls)[0], mean_bounds(recalls, LEVEL)[1]
     return RecallAudit(
-        asked, float(np.mean(recalls)), least, len(recalls), most >= asked
+        target, float(np.mean(recalls)), least, len(recalls), most >= target
     )
 
 

@@ -5,6 +5,7 @@ Readers share the index, and answer for one version of it. A change makes a new
 """
 
 from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -24,7 +25,7 @@ from .points import (
     release,
     row_squares,
 )
-from .recall import calibrated
+from .recall import Probing, calibrated
 from .search import DenseSearch, Queries, SparseSearch, cost, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
@@ -38,6 +39,23 @@ _MUCH = 1 << 24
 # Squared distances between transformed rows that are a smaller share of the squared
 # length may be rounding errors. They are computed from the points.
 _NEAR = 1e-12
+
+
+# Queries for which it is decided at a time whether cells are probed.
+_SERVES = 64
+
+
+class _Choice(NamedTuple):
+    """The probing for queries of one version, or None, until so much work is done.
+
+    `cost` and `waste` are nanoseconds of a query, and of it what new cells would save.
+    """
+
+    probing: Probing | None
+    version: int
+    end: float
+    cost: float
+    waste: float
 
 
 class Index:
@@ -66,6 +84,7 @@ class Index:
         self.n_neighbors, self.recall = n_neighbors, recall
         # Work so far, and what of it would have been saved by new cells, in ns.
         self._spent, self._wasted = work
+        self._choices = {}
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
         self._shared = False  # whether arrays were handed out, to be saved
@@ -322,14 +341,13 @@ class Index:
 
         Exact, in ascending order, ties to the lower position. A query costs O(kd), the
         bounds of all points, and O(d) for each point that these leave. `approximate`
-        ones have the recall that was asked for, on average over queries like the
+        ones have the requested recall, on average over queries like the
         points, and read those of some cells alone. Their distances are exact.
         """
         with self.lock.reading():
             probing, found = None, []
             if approximate and self.recall is not None:
-                probing = self._cheaper(self.probing(K, jobs), Q.shape[0])
-                remember(self, Q)
+                probing = self._probing_for(K, Q, jobs)
             search = self._searcher(jobs)
             for here in self._batches(search, Q, K):
                 queries = self._queries(search, Q[here], jobs)
@@ -389,32 +407,42 @@ class Index:
         given = self.recall, recent or None, jobs, self.working_bytes
         new = calibrated(search, K, *given, first_share=first, **rest)
         self._set(self._state._replace(probings={**state.probings, K: new}))
+        self._choices = {}
 
-    def _probe_costs(self, probing, count):
-        """Nanoseconds of a query by cells, by cells when they were new, and exact."""
-        costs, p = self._state.plan.costs, self.n_cells
-        rest = self.n, self._search[1].d, p
-        shares = probing.share, probing.first_share
-        by_cells = [cost("cells", *rest, share, many=False) for share in shares]
-        return *by_cells, min(costs["one" if count == 1 else "many"].values())
+    def _probing_for(self, K, Q, jobs):
+        """The :meth:`probing` for some queries, or None if an exact search costs less.
 
-    def _cheaper(self, probing, count):
-        """The probing, or None if an exact search of `count` queries costs less."""
+        What is decided once serves many queries.
+        """
+        key = K, Q.shape[0] == 1
+        choice = self._choices.get(key)
+        if choice is None or choice.version != self.version or self._spent > choice.end:
+            choice = self._choices[key] = self._choice(self.probing(K, jobs), key[1])
+        self._spent += Q.shape[0] * choice.cost
+        self._wasted += Q.shape[0] * choice.waste
+        remember(self, Q)
+        return choice.probing
+
+    def _choice(self, probing, one):
+        """Whether cells or an exact search cost less: a :class:`_Choice`."""
         if probing is None:
-            return None
-        now, new, exact = self._probe_costs(probing, count)
-        self._spent += count * min(now, exact)
-        self._wasted += count * max(0.0, min(now, exact) - new)
-        return probing if now < exact else None
+            return _Choice(None, self.version, np.inf, 0.0, 0.0)
+        exact = min(self._state.plan.costs["one" if one else "many"].values())
+        rest = self.n, self._search[1].d, self.n_cells
+        now, new = (
+            cost("cells", *rest, share, many=False)
+            for share in (probing.share, probing.first_share)
+        )
+        least, chosen = min(now, exact), probing if now < exact else None
+        end, waste = self._spent + _SERVES * least, max(0.0, least - new)
+        return _Choice(chosen, self.version, end, least, waste)
 
     def measured(self, K):
         """The :class:`~.guarantees.Recall` for K neighbours; None if they are exact."""
         with self.lock.reading():
             probing = None if self.recall is None else self.probing(K)
-            if probing is None:
-                return None
-            costs = [self._probe_costs(probing, count) for count in (1, 2)]
-            if all(now >= exact for now, _, exact in costs):
+            choices = [self._choice(probing, one) for one in (True, False)]
+            if all(choice.probing is None for choice in choices):
                 return None
             found = probing.recall, probing.least, probing.queries
             return Recall(self.recall, *found, probing.version, probing.share)
@@ -722,7 +750,10 @@ class Index:
     def saved(self):
         """The index as plain values and arrays, which later changes do not write to."""
         with self.lock.reading():
-            self._shared = True
+            for K in self._state.probings:
+                # One that is made later depends on queries that are not saved.
+                self.probing(K)
+            self._shared, self._choices = True, {}
             with self.lock.deriving:
                 state = cached.with_current_rows(self._state)
                 if state.cells is not None:

@@ -504,8 +504,8 @@ class MetricMaintenance:
     def kneighbors(self, Q, K, candidates="exact", jobs=1):
         """The K nearest points: exact distances and indices, (queries, K).
 
-        `candidates` "exact" uses no sketch, and `jobs` threads; if a recall was asked
-        for, the neighbours have that on average. "certified" evaluates
+        `candidates` "exact" uses no sketch, and `jobs` threads; if a `recall` was set,
+        the neighbours have that on average. "certified" evaluates
         the points that sketches cannot exclude: the neighbours are the exact ones with
         probability at least 1 - delta per query. O(kd + n(mR + lead)), and O(d) per
         point evaluated. With an integer, that many points of smallest estimate are.

@@ -1,4 +1,4 @@
-"""How many cells a search probes for the recall that was asked for, by measurement.
+"""How many cells a search probes for the requested recall, by measurement.
 
 Some points of the index are held: their exact neighbours are found, and the ranks of
 the cells that these are in, by the distance of the centre. Probing the t nearest cells
@@ -133,7 +133,7 @@ def mean_bounds(recalls, level=LEVEL):
     >>> np.round(mean_bounds(np.ones(300)), 3)
     array([0.99, 1.  ])
     >>> np.round(mean_bounds(np.repeat([1.0, 0.8], [200, 20])), 3)
-    array([0.971, 0.989])
+    array([0.974, 0.988])
     """
     count, mean = len(recalls), float(np.mean(recalls))
     variance = float(np.var(recalls)) / max(1, count - 1)

@@ -417,7 +417,7 @@ class SketchedMahalanobisNeighbors(
         Notes
         -----
         O(kd) per pair of points; O(kd + nd) for each recent query, of which there are
-        64 or as many as fit 1 MiB: those of :meth:`distances`, and of `kneighbors` if
+        128 or as many as fit 1 MiB: those of :meth:`distances`, and of `kneighbors` if
         `n_candidates` is not "exact". No pickle and no deep copy has them.
 
         Pairs are drawn independently, and so given the sketches their number outside

@@ -192,7 +192,7 @@ def test_an_audit_sees_a_recall_that_is_too_low():
     maintenance = MetricMaintenance(None, X, recall=0.99, n_neighbors=K)
     audit = maintenance.audit(random_state=0)
     assert audit.passed
-    assert audit.recall.asked == 0.99
+    assert audit.recall.target == 0.99
     assert audit.recall.least <= audit.recall.mean <= 1
     index = maintenance.index
     wrong = index.probing(K)._replace(probes=1)

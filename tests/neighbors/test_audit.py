@@ -217,7 +217,7 @@ def test_the_last_queries_are_held_and_no_more():
     index.distances(queries[:100])
     for q in queries[100:]:
         index.distances(q[np.newaxis])
-    expected = ratios_to_nearest(index, queries[-64:], K=1)
+    expected = ratios_to_nearest(index, queries[-128:], K=1)
     recent = index.audit(5000, random_state=0).recent
     gaps = np.abs(recent.sample[:, np.newaxis] - expected)
     assert gaps.min(axis=1).max() < 1e-9
