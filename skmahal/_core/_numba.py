@@ -360,15 +360,17 @@ def _block_bounds(start, rounded, factors, coded, norms, products, bounds):
 
     `factors` are of products, errors and rests; `products` is filled in.
     """
-    codes, steps, errors, rests = coded
     step, along, rest = factors
+    codes, stop = coded.codes, start + len(bounds)
     for j in range(len(bounds)):
         products[j] = _product(codes, start + j, rounded)
+    # Slices, whose indices are known to be in range: other loops are not vectorised.
+    steps, errors = coded.steps[start:stop], coded.errors[start:stop]
+    rests, norms = coded.rests[start:stop], norms[start:stop]
     for j in range(np.uint64(len(bounds))):
-        i = np.uint64(start) + j
-        upper = step * steps[i] * np.float32(products[j])
-        upper += along * errors[i] + rest * rests[i]
-        bounds[j] = norms[i] - upper
+        upper = step * steps[j] * np.float32(products[j])
+        upper += along * errors[j] + rest * rests[j]
+        bounds[j] = norms[j] - upper
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
