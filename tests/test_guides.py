@@ -49,6 +49,15 @@ def test_saving_and_loading(tmp_path, monkeypatch):
     assert str(types) in (DOCS / "persistence.rst").read_text(encoding="utf-8")
 
 
+def test_approximate_neighbours():
+    pytest.importorskip("matplotlib").use("Agg")
+    pytest.importorskip("numba")
+    names = names_after("recall.rst")
+    assert names["found"].version == 1
+    assert names["found"].least >= 0.95
+    assert names["audit"].recall.passed
+
+
 def test_trust():
     names = names_after("trust.rst")
     guarantee = names["guarantee"]

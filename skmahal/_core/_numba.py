@@ -24,8 +24,10 @@ except ImportError:  # pragma: no cover - depends on what is installed
 RUN = 32
 _BLOCK = 128
 
-# Points that are evaluated before others are judged by them, beyond the neighbours.
+# Points that are evaluated before others are judged by them, beyond the neighbours, and
+# points of cells that these are chosen from.
 _AHEAD = 8
+_AT_FIRST = 128
 
 # Rounding of float32, in which bounds are held.
 _EPS = float(np.finfo(np.float32).eps)
@@ -580,15 +582,59 @@ def _search_cell(
 
 
 @njit(cache=True, nogil=True)
+def _begin_in_cells(
+    chosen, at, rounded, factors, cells, norm_unit, queries, candidates, found
+):
+    """Evaluate the points of the first cells, those of smallest bound before others.
+
+    Cells are taken until they have :data:`_AT_FIRST` points; returns how many these
+    are.
+    """
+    rows, origin, norms, sizes, U, unit, near = candidates
+    q, g, base = queries.points[at], queries.gradients[at], queries.squares[at]
+    length = queries.lengths[at] * unit
+    keys, indices = found.squares[at], found.indices[at]
+    starts, positions, count, size = cells.starts, cells.positions, 0, 0
+    while count < len(chosen) and chosen[count] >= 0 and size < _AT_FIRST:
+        size += starts[chosen[count] + 1] - starts[chosen[count]]
+        count += 1
+    bounds, products = np.empty(size, np.float32), np.empty(size, np.int32)
+    points, place = np.empty(size, np.int64), 0
+    for c in chosen[:count]:
+        first, last = starts[c], starts[c + 1]
+        block = bounds[place : place + last - first]
+        rest = cells.coded, cells.point_norms, products
+        _block_bounds(first, rounded, factors, *rest, block)
+        points[place : place + last - first] = positions[first:last]
+        place += last - first
+    for j in _smallest(bounds, len(keys) + _AHEAD)[1]:
+        if j >= 0:
+            i, bounds[j] = points[j], np.inf
+            norm, size_i = norms[i], sizes[i]
+            square = _exact(q, g, base, length, rows, i, origin, norm, size_i, U, near)
+            _put(keys, indices, square, i)
+    limit = _limit(keys[0], base, norm_unit)
+    for j in range(size):
+        i = points[j]
+        if bounds[j] <= limit and bounds[j] < np.inf:
+            norm, size_i = norms[i], sizes[i]
+            square = _exact(q, g, base, length, rows, i, origin, norm, size_i, U, near)
+            _put(keys, indices, square, i)
+            limit = _limit(keys[0], base, norm_unit)
+    found.opened[at] += size
+    return count
+
+
+@njit(cache=True, nogil=True)
 def nearest_in_cells(
     probes, all_cells, most, norm_unit, cells, queries, candidates, found
 ):
     """Neighbours among the points of the nearest cells, `probes` of them.
 
     Cells that cannot have a neighbour are left out. Points that are in no cell are
-    looked at first. With `all_cells`, or if these have too few points, all other cells
-    follow: neighbours are exact. If these have more than `most` points, the search ends
-    without neighbours, and the number of codes that were read is -1.
+    looked at as well. With `all_cells`, or if these have too few points, all other
+    cells follow: neighbours are exact. If these have more than `most` points, the
+    search ends without neighbours, and the number of codes that were read is -1.
     """
     starts, unit, P = cells.starts, candidates.unit, candidates.U[:0]
     rounded = np.zeros(cells.coded.codes.shape[1], np.int16)
@@ -601,8 +647,10 @@ def nearest_in_cells(
         _judge_cells(cells, rounded, factors, scores, bounds)
         nearest, chosen = _smallest(scores, probes)
         _sort(nearest, chosen)
+        done = _begin_in_cells(chosen, *given)
+        bounds[chosen[:done]] = np.inf
         _search_cell(starts[-1], len(cells.positions), *given)
-        for c in chosen:
+        for c in chosen[done:]:
             limit = _limit(found.squares[at, 0], base, norm_unit)
             if c >= 0 and bounds[c] <= limit:
                 _search_cell(starts[c], starts[c + 1], *given)

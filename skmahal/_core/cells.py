@@ -11,7 +11,7 @@ radius ρ of its centre under the Euclidean metric, whatever U is. Therefore
     d² ≥ ‖Uq‖² - 2 g·c - 2 ‖g‖ ρ + min ‖Ux‖²
 
 for all of them, with certainty. A search of all cells by these bounds is exact. One of
-the nearest cells alone is approximate, and reads about √n points a cell.
+the nearest cells alone is approximate, and reads √n/4 points a cell on average.
 """
 
 from typing import NamedTuple

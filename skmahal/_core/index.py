@@ -25,7 +25,7 @@ from .points import (
     release,
     row_squares,
 )
-from .recall import Probing, calibrated
+from .recall import LEAST_RECENT, Probing, calibrated
 from .search import DenseSearch, Queries, SparseSearch, cost, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
@@ -45,17 +45,28 @@ _NEAR = 1e-12
 _SERVES = 64
 
 
-class _Choice(NamedTuple):
-    """The probing for queries of one version, or None, until so much work is done.
+class _Work(NamedTuple):
+    """Nanoseconds of queries and updates, by the model of costs.
 
-    `cost` and `waste` are nanoseconds of a query, and of it what new cells would save.
+    `wasted` is what new cells would have saved of them, and `missed` what cells would
+    have saved while the recall was not known.
+    """
+
+    spent: float
+    wasted: float
+    missed: float
+
+
+class _Choice(NamedTuple):
+    """The probing for queries of one version, or None, until so much work is spent.
+
+    `cost` is the work of a query.
     """
 
     probing: Probing | None
     version: int
     end: float
-    cost: float
-    waste: float
+    cost: _Work
 
 
 class Index:
@@ -79,12 +90,10 @@ class Index:
             cached.check_metric(U, points.array.dtype)
         self._begin(State(points, U, targets), n_neighbors, eps, recall)
 
-    def _begin(self, state, n_neighbors, eps, recall, work=(0.0, 0.0)):
+    def _begin(self, state, n_neighbors, eps, recall, work=(0.0, 0.0, 0.0)):
         self.lock, self._aims = ReadWriteLock(), (n_neighbors, eps, recall)
         self.n_neighbors, self.recall = n_neighbors, recall
-        # Work so far, and what of it would have been saved by new cells, in ns.
-        self._spent, self._wasted = work
-        self._choices = {}
+        self._work, self._choices = _Work(*work), {}
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
         self._shared = False  # whether arrays were handed out, to be saved
@@ -152,7 +161,9 @@ class Index:
                 if state.norms is not None:
                     rest = pulled, before, self._aims, jobs
                     state = cached.follow(state, W, V, *rest)
-                    self._spent += cached.cost_of_following(self.n, self.d, V.shape[1])
+                    more = cached.cost_of_following(self.n, self.d, V.shape[1])
+                    work = self._work
+                    self._work = work._replace(spent=work.spent + more)
             self._commit(state, keep_tree=state.images is None)
 
     def set_metric(self, U, jobs=1):
@@ -358,16 +369,15 @@ class Index:
                 found.append(self._distances_of(Q[here], *near))
             return tuple(map(np.concatenate, zip(*found, strict=True)))
 
-    def probing(self, K=None, jobs=1):
+    def probing(self, K, jobs=1):
         """The :class:`~.recall.Probing` for K neighbours; None if all are exact.
 
-        It is made when first needed, and made again, as are the cells, once metric and
-        points have moved enough. O(nd) for each held point.
+        It is measured when first needed, and again, perhaps with new cells, once metric
+        and points have moved. O(nd) for each held point.
         """
         with self.lock.reading():
             self._searcher(jobs)
-            times = -(-(K or 1) // self.n_neighbors)
-            K = self.n_neighbors << (times - 1).bit_length()
+            K = self._at_least(K)
             if self._state.cells is None or self.n < 4 * K:
                 return None
             if self._is_old(K):
@@ -376,16 +386,25 @@ class Index:
                         self._calibrate(K, jobs)
             return self._state.probings[K]
 
+    def _at_least(self, K):
+        """The number of neighbours, K or more, that the recall is measured for."""
+        times = -(-K // self.n_neighbors)
+        return self.n_neighbors << (times - 1).bit_length()
+
     def _is_old(self, K):
         """Whether the number of cells for K neighbours is to be measured."""
         state = self._state
         probing = state.probings.get(K)
-        if probing is None or self._wasted > cost_of_making(self.n, self.d):
+        if probing is None or self._work.wasted > cost_of_making(self.n, self.d):
             return True
-        cost = probing.queries * min(state.plan.costs["many"].values())
-        recent = recent_queries(self)
-        full = len(recent) == recent.maxlen
-        return probing.is_old(state.drift, self._spent, cost, full)
+        recent, cost = recent_queries(self), self._cost_of_measuring(probing)
+        full = len(recent) == recent.maxlen >= LEAST_RECENT
+        return probing.is_old(state.drift, self._work.spent, cost, full)
+
+    def _cost_of_measuring(self, probing):
+        """Nanoseconds of exact searches for held points and recent queries."""
+        count = probing.queries + probing.recent
+        return count * min(self._state.plan.costs["many"].values())
 
     def _calibrate(self, K, jobs):
         """Measure how many cells are to be probed; make new cells if that saves work.
@@ -393,49 +412,71 @@ class Index:
         It does once the old ones have wasted as much work as new ones take. They are
         compared with what they were when they were new.
         """
-        first, old = None, self._state.probings.get(K)
-        if old is not None and self._wasted > cost_of_making(self.n, self.d):
+        first, old, work = None, self._state.probings.get(K), self._work
+        if old is not None and work.wasted > cost_of_making(self.n, self.d):
             self._set(cached.with_cells(self._state, jobs, anew=True))
-            self._search, self._wasted = None, 0.0
+            self._search, work = None, work._replace(wasted=0.0)
         elif old is not None:
             first = old.first_share
         state, search = self._state, self._searcher(jobs)
-        rest = {"version": self.version, "drift": state.drift, "spent": self._spent}
-        recent = recent_queries(self)
+        rest = {"version": self.version, "drift": state.drift, "spent": work.spent}
+        recent = list(recent_queries(self))
         if recent:
             recent = self._queries(search, np.stack(recent), jobs)
         given = self.recall, recent or None, jobs, self.working_bytes
         new = calibrated(search, K, *given, first_share=first, **rest)
         self._set(self._state._replace(probings={**state.probings, K: new}))
-        self._choices = {}
+        self._choices, self._work = {}, work._replace(missed=0.0)
 
     def _probing_for(self, K, Q, jobs):
         """The :meth:`probing` for some queries, or None if an exact search costs less.
 
         What is decided once serves many queries.
         """
-        key = K, Q.shape[0] == 1
+        count, work = Q.shape[0], self._work
+        key = K, count == 1
         choice = self._choices.get(key)
-        if choice is None or choice.version != self.version or self._spent > choice.end:
-            choice = self._choices[key] = self._choice(self.probing(K, jobs), key[1])
-        self._spent += Q.shape[0] * choice.cost
-        self._wasted += Q.shape[0] * choice.waste
+        if choice is None or choice.version != self.version or work.spent > choice.end:
+            choice = self._choices[key] = self._choose(K, key[1], jobs)
+            work = self._work
+        self._work = _Work(
+            work.spent + count * choice.cost.spent,
+            work.wasted + count * choice.cost.wasted,
+            work.missed + count * choice.cost.missed,
+        )
         remember(self, Q)
         return choice.probing
 
-    def _choice(self, probing, one):
-        """Whether cells or an exact search cost less: a :class:`_Choice`."""
+    def _choose(self, K, one, jobs):
+        """Whether queries probe cells or are exact.
+
+        If metric or points have moved, they are exact until cells would have saved as
+        much time as it takes to measure the recall.
+        """
+        self._searcher(jobs)
+        held = self._state.probings.get(self._at_least(K))
+        if held is not None and self._is_old(held.K):
+            wasted = self._work.wasted > cost_of_making(self.n, self.d)
+            if not wasted and self._work.missed < self._cost_of_measuring(held):
+                return self._choice(held, one, is_old=True)
+        return self._choice(self.probing(K, jobs), one)
+
+    def _choice(self, probing, one, is_old=False):
+        """The :class:`_Choice` of what costs less, cells or an exact search."""
         if probing is None:
-            return _Choice(None, self.version, np.inf, 0.0, 0.0)
+            return _Choice(None, self.version, np.inf, _Work(0.0, 0.0, 0.0))
         exact = min(self._state.plan.costs["one" if one else "many"].values())
         rest = self.n, self._search[1].d, self.n_cells
         now, new = (
             cost("cells", *rest, share, many=False)
             for share in (probing.share, probing.first_share)
         )
-        least, chosen = min(now, exact), probing if now < exact else None
-        end, waste = self._spent + _SERVES * least, max(0.0, least - new)
-        return _Choice(chosen, self.version, end, least, waste)
+        least, pays = min(now, exact), now < exact
+        work = _Work(least, max(0.0, least - new), 0.0)
+        if is_old:
+            pays, work = False, _Work(exact, max(0.0, least - new), exact - least)
+        end = self._work.spent + _SERVES * work.spent
+        return _Choice(probing if pays else None, self.version, end, work)
 
     def measured(self, K):
         """The :class:`~.guarantees.Recall` for K neighbours; None if they are exact."""
@@ -760,7 +801,7 @@ class Index:
                     state = cached.derive(state, self._aims)
                 self._set(state)
                 values = cached.saved(self._state)
-            return {**values, "aims": self._aims, "work": (self._spent, self._wasted)}
+            return {**values, "aims": self._aims, "work": tuple(self._work)}
 
     @classmethod
     def restored(cls, values):

@@ -627,7 +627,9 @@ class MetricMaintenance:
         return max(1, self.index.working_bytes // each)
 
     def guarantee(self, n_queries=1000, *, candidates="exact"):
-        """State what is promised at present, in numbers and in words. O(1).
+        """State what is promised at present, in numbers and in words.
+
+        O(1), unless the recall is due to be measured.
 
         `n_queries` is how many queries that are chosen by earlier neighbours are to
         have exact ones, and `candidates` is as in :meth:`kneighbors`. See
@@ -737,7 +739,7 @@ class MetricMaintenance:
         recalls = [self.index.recall_of(self.X[points], K, own=points)]
         if recent := list(recent_queries(self.index)):
             recalls.append(self.index.recall_of(np.stack(recent), K))
-        return audit_recall(np.concatenate(recalls), self.recall)
+        return audit_recall(recalls, self.recall)
 
     def _off(self, way):
         """Probability that one estimate is off by more than eps, over the sketches."""

@@ -21,7 +21,7 @@ _LEAST_HELD, MOST_HELD = 128, 1000
 _PAIRS = 2000
 
 # Recent queries that are enough to measure on.
-_LEAST_RECENT = 32
+LEAST_RECENT = 32
 
 
 # The number of cells is measured again once the index has drifted so much; at once, or
@@ -34,10 +34,11 @@ class Probing(NamedTuple):
     """How many cells are probed for K neighbours, and how that was found.
 
     `recall` is the mean recall of held points or of recent queries, where it is less,
-    and `least` its lower bound; `queries` is how many these were, `recent` of them
-    recent, as of a `version`. `share` of the points are in the cells that are probed,
-    and `first_share` were when cells were new. `drift` and `spent` are what the index
-    had drifted by, and the work that it had done, when that was measured.
+    and `least` its lower bound; `queries` is how many of these there were, and `recent`
+    how many recent queries, as of a `version`. `share` of the points are in the cells
+    that are probed, and `first_share` were when cells were new. `drift` and `spent` are
+    what the index had drifted by, and the work that it had done, when that was
+    measured.
     """
 
     K: int
@@ -152,16 +153,18 @@ def calibrated(search, K, recall, recent, jobs=1, working_bytes=1 << 24, **rest)
     """
     own = held_positions(search.n, K)
     groups = [(search.queries(search.space.rows[own]), own)]
-    if recent is not None and len(recent.squares) >= _LEAST_RECENT:
+    if recent is not None and len(recent.squares) >= LEAST_RECENT:
         groups.append((recent, None))
     counts = [len(group[0].squares) for group in groups]
     groups = [ranks_of(search, *group, K, jobs, working_bytes) for group in groups]
     probes = max(group.probes_for(recall) for group in groups)
     recalls = [group.recall(probes) for group in groups]
-    least, mean = min((mean_bounds(r)[0], float(np.mean(r))) for r in recalls)
+    least, mean, size = min(
+        (mean_bounds(r)[0], float(np.mean(r)), len(r)) for r in recalls
+    )
     share = float(np.mean([group.shares[probes - 1] for group in groups]))
     first = rest.pop("first_share") or share
-    numbers = mean, least, sum(counts), sum(counts[1:]), share, first
+    numbers = mean, least, size, sum(counts[1:]), share, first
     return Probing(K, probes, *numbers, **rest)
 
 

@@ -224,7 +224,9 @@ class SketchedNeighborsBase(Persistent):
         return self._fitted().check()
 
     def guarantee(self, n_queries=1000):
-        """State what the index promises at present, in numbers and in words. O(1).
+        """State what the index promises at present, in numbers and in words.
+
+        O(1), unless the recall is due to be measured.
 
         Parameters
         ----------
@@ -378,7 +380,8 @@ class KNeighborsQueries:
         """Find the nearest points of each query, and their exact distances.
 
         A query costs O(kd), bounds of all points, and O(d) for every point that these
-        do not exclude: O(kd + nd) at most.
+        do not exclude: O(kd + nd) at most. If `recall` is set, that share of the
+        nearest points is found on average, from the bounds of some of the points.
 
         Parameters
         ----------

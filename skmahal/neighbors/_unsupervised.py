@@ -88,8 +88,9 @@ class SketchedMahalanobisNeighbors(
 ):
     r"""Nearest neighbours under a Mahalanobis metric that keeps changing.
 
-    The metric is :math:`d(x, z) = \|U(x - z)\|`. Neighbours are exact: bounds from
-    8-bit codes, which do not depend on the metric, exclude most points with certainty.
+    The metric is :math:`d(x, z) = \|U(x - z)\|`. By default neighbours are exact:
+    bounds from 8-bit codes, which do not depend on the metric, exclude most points with
+    certainty.
     Distances to all points are within 1 ± `eps`, in the cheapest way that promises it.
     When the metric or the points change, the index is updated and not built again.
 
@@ -134,16 +135,17 @@ class SketchedMahalanobisNeighbors(
         three are exact.
     recall : float or None, default=None
         None finds the nearest points. A number in (0, 1) finds that share of them on
-        average, and looks at the points of some cells alone: at about √n of them, where
-        points have neighbours, instead of at all n. How many cells are needed is
-        measured, now and whenever the metric or the points have moved; see
-        :meth:`guarantee`. It speaks of queries like the points, or like recent queries.
-        Distances are exact. With few points, or where it saves no time, so are the
-        neighbours. :meth:`radius_neighbors` is always exact.
+        average, in less time: points are grouped into cells, and only the nearest cells
+        are searched. How many are needed is measured on points of the index and on
+        recent queries, and measured again as metric and points change; see
+        :meth:`guarantee`. For queries unlike these, nothing is said. Distances are
+        exact. If there are few points, or if it saves no time, so are the neighbours.
+        :meth:`radius_neighbors` is always exact.
     adaptive : bool, default=False
         Whether queries may be chosen by earlier results. Then nothing random is used:
         neighbours are exact, distances are within 1 ± `eps` with certainty, and `m`,
         `L`, `R`, `lead`, `sketch`, `n_candidates` and `random_state` have no effect.
+        `recall` must be None.
     random_state : int, RandomState instance or None, default=None
         Determines the sketches and the secret key that assigns them to queries. An int
         gives the same estimates on every run; None is a seed of the operating system.
@@ -412,7 +414,9 @@ class SketchedMahalanobisNeighbors(
         audit : Audit
             `random` and `recent` are results on each pool, of the class
             :class:`skmahal.inspection.PairAudit`; `recent` is None if there was no such
-            query since `fit` or loading. `passed` is False if one of them failed.
+            query since `fit` or loading. `recall` is the recall of neighbours on random
+            points and on recent queries, or None if they are exact. `passed` is False
+            if one of them failed.
 
         Notes
         -----

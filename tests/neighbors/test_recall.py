@@ -189,7 +189,8 @@ def test_queries_beside_updates_and_new_cells():
         index.update_points(np.arange(50), X[50:100] + step)
         index.remove_points(np.arange(60))
         if step == 6:
-            index._maintenance.index._wasted = 1e18
+            held = index._maintenance.index
+            held._work = held._work._replace(wasted=1e18)
     done.set()
     for thread in threads:
         thread.join()
