@@ -94,6 +94,7 @@ class Index:
         self.lock, self._aims = ReadWriteLock(), (n_neighbors, eps, recall)
         self.n_neighbors, self.recall = n_neighbors, recall
         self._work, self._choices = _Work(*work), {}
+        self._largest = cached.largest_square(state.points.array.dtype)
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
         self._shared = False  # whether arrays were handed out, to be saved
@@ -333,7 +334,7 @@ class Index:
             if self._state.images is not None:
                 Q = transform(Q, self._state.U, self._state.points.origin)
             queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
-            fits = queries.squares.max() < cached.largest_square(self.dtype)
+            fits = queries.squares.max() < self._largest
         if not fits:
             raise ValueError(
                 f"X has queries that are too large for distances in {self.dtype}."
@@ -352,8 +353,8 @@ class Index:
 
         Exact, in ascending order, ties to the lower position. A query costs O(kd), the
         bounds of all points, and O(d) for each point that these leave. `approximate`
-        ones have the requested recall, on average over queries like the
-        points, and read those of some cells alone. Their distances are exact.
+        ones have the requested recall, on average over queries like the points or like
+        recent ones, and read the points of some cells alone.
         """
         with self.lock.reading():
             probing, found = None, []
@@ -367,6 +368,8 @@ class Index:
                 else:
                     near = search.kneighbors(queries, K, jobs, self.working_bytes)
                 found.append(self._distances_of(Q[here], *near))
+            if len(found) == 1:
+                return found[0]
             return tuple(map(np.concatenate, zip(*found, strict=True)))
 
     def probing(self, K, jobs=1):
@@ -454,14 +457,14 @@ class Index:
         much time as it takes to measure the recall.
         """
         self._searcher(jobs)
-        held = self._state.probings.get(self._at_least(K))
-        if held is not None and self._is_old(held.K):
-            wasted = self._work.wasted > cost_of_making(self.n, self.d)
-            if not wasted and self._work.missed < self._cost_of_measuring(held):
-                return self._choice(held, one, is_old=True)
+        held, work = self._state.probings.get(self._at_least(K)), self._work
+        if held is not None and held.has_moved(self._state.drift):
+            wasted = work.wasted > cost_of_making(self.n, self.d)
+            if not wasted and work.missed < self._cost_of_measuring(held):
+                return self._choice(held, one, has_moved=True)
         return self._choice(self.probing(K, jobs), one)
 
-    def _choice(self, probing, one, is_old=False):
+    def _choice(self, probing, one, has_moved=False):
         """The :class:`_Choice` of what costs less, cells or an exact search."""
         if probing is None:
             return _Choice(None, self.version, np.inf, _Work(0.0, 0.0, 0.0))
@@ -473,7 +476,7 @@ class Index:
         )
         least, pays = min(now, exact), now < exact
         work = _Work(least, max(0.0, least - new), 0.0)
-        if is_old:
+        if has_moved:
             pays, work = False, _Work(exact, max(0.0, least - new), exact - least)
         end = self._work.spent + _SERVES * work.spent
         return _Choice(probing if pays else None, self.version, end, work)

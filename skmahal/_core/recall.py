@@ -24,8 +24,8 @@ _PAIRS = 2000
 LEAST_RECENT = 32
 
 
-# The number of cells is measured again once the index has drifted so much; at once, or
-# when so many times the work of it has been done since.
+# The number of cells is no longer known once the index has drifted so much. It is also
+# measured again after less, when so many times the work of it has been done since.
 _MUCH, _LITTLE = 0.05, 0.01
 _WORK = 4
 
@@ -58,9 +58,13 @@ class Probing(NamedTuple):
 
         `has_recent` says whether there are as many recent queries as are ever kept.
         """
-        gone, done = drift - self.drift, spent - self.spent
-        known = self.recent or not has_recent
-        return not known or gone >= (_LITTLE if done >= _WORK * cost else _MUCH)
+        if self.has_moved(drift) or (has_recent and not self.recent):
+            return True
+        return drift - self.drift >= _LITTLE and spent - self.spent >= _WORK * cost
+
+    def has_moved(self, drift):
+        """Whether the index has drifted so far that the recall is not known."""
+        return drift - self.drift >= _MUCH
 
 
 _WHOLE = "queries", "recent", "version"

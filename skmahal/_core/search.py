@@ -267,6 +267,7 @@ class DenseSearch:
         rows, origin, norms, sizes, U = space
         n, d = self.n, self.d = rows.shape
         self.is_mapped, self._scaled, self._ordered = is_mapped(rows), None, None
+        self._given = {}
         self.plan = choose(n, d) if plan is None else plan
         if coded is None:
             coded = coding.without_codes(sizes, d)
@@ -292,8 +293,8 @@ class DenseSearch:
         if len(U):
             images = images @ U.T
             gradients = images @ U
-        squares = np.einsum("ij,ij->i", images, images)
-        lengths = np.sqrt(np.einsum("ij,ij->i", gradients, gradients))
+        squares = row_squares(images)
+        lengths = np.sqrt(row_squares(gradients) if len(U) else squares)
         if not ((lengths > _LEAST_LENGTH) & (lengths < np.inf)).all():
             # Relative to the largest entry, whose square may not be a normal number.
             largest = np.abs(gradients).max(axis=1)
@@ -416,13 +417,16 @@ class DenseSearch:
 
     def _arguments(self, queries, found, part, way):
         """The loops for a way, and their arguments for some of the queries."""
-        loops = self.module or kernels(self.space.rows.dtype, way)
-        batch = queries.some(part)
+        given = self._given.get(way)
+        if given is None:
+            loops = self.module or kernels(self.space.rows.dtype, way)
+            codes = loops.Codes(*self.codes)
+            if way != "lead":
+                codes = codes._replace(codes=codes.codes[:0])
+            given = self._given[way] = loops, codes, loops.Candidates(*self.candidates)
+        loops, codes, candidates = given
         heaps = loops.Found(*[values[part] for values in found])
-        codes, candidates = loops.Codes(*self.codes), loops.Candidates(*self.candidates)
-        if way != "lead":
-            codes = codes._replace(codes=codes.codes[:0])
-        return loops, batch, codes, candidates, heaps
+        return loops, queries.some(part), codes, candidates, heaps
 
     def _find(self, queries, found, part, way, working_bytes):
         """Fill in the neighbours of some of the queries, all at once."""
