@@ -18,6 +18,7 @@ NAMES = [
     "neighbors",
     "sparse",
     "distances",
+    "recall",
     "online",
     "sampling",
     "paper",

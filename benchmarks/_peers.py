@@ -90,6 +90,35 @@ class Panorama(Faiss):
         return self
 
 
+class Ivf(Faiss):
+    """IndexIVFFlat, approximate, with some times √n lists."""
+
+    name = "faiss IVF-Flat"
+    exact = False
+
+    def __init__(self, times=4, probes=8):
+        self.times, self.probes = times, probes
+
+    def fit(self, X, U, Y, K):
+        import faiss
+
+        self.K, self.U = K, U
+        n, d = Y.shape
+        # The index uses the quantizer, and does not own it.
+        self.quantizer = faiss.IndexFlatL2(d)
+        self.index = faiss.IndexIVFFlat(self.quantizer, d, round(self.times * n**0.5))
+        # Few points for a list are a warning on standard error otherwise.
+        self.index.cp.min_points_per_centroid = 1
+        self.index.train(Y)
+        self.index.add(Y)
+        return self.tuned(self.probes)
+
+    def tuned(self, probes):
+        """The index with another number of lists to search."""
+        self.index.nprobe = probes
+        return self
+
+
 class Usearch:
     """Exact search of usearch, with no index."""
 
@@ -195,7 +224,11 @@ class Hnsw:
         )
         self.index.set_num_threads(CORES)
         self.index.add_items(Y)
-        self.index.set_ef(max(self.ef, K))
+        return self.tuned(self.ef)
+
+    def tuned(self, ef):
+        """The index with another length of the list of candidates."""
+        self.index.set_ef(max(ef, self.K))
         return self
 
     def kneighbors(self, Q):
