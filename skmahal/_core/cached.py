@@ -142,8 +142,11 @@ def derive(state, aims, jobs=1, for_search=True):
     if for_search and dense and state.plan is None:
         coded, plan = search.prepare(space_of(state), state.coded, *aims[:2], jobs)
         state = state._replace(coded=coded, plan=plan, moved=0.0)
-    wants_cells = aims[2] is not None or state.cells is not None
-    if for_search and dense and (wants_cells or state.plan.uses_cells):
+    if for_search and not dense:
+        return state._replace(cells=None, probings={})
+    # Cells that the plan does not use at present are kept: others would take seconds.
+    wanted = aims[2] is not None or state.cells is not None
+    if for_search and (wanted or state.plan.uses_cells):
         state = with_cells(state, jobs)
     return state
 
@@ -153,6 +156,8 @@ def with_cells(state, jobs=1, anew=False):
     n, coded, cells = state.points.n, state.coded, state.cells
     if coded is None or n < partition.LEAST_POINTS:
         return state._replace(cells=None, probings={})
+    if cells is not None and not cells.have_points:
+        anew = True
     if cells is None or anew:
         given = space_of(state), coded, held_positions(n), state.plan.uses_cells
         new = partition.make(*given, jobs)
@@ -257,7 +262,8 @@ def follow(state, W, V, pulled, before, aims, jobs=1):
         state = state._replace(plan=None)
     if off.size:
         # What has grown and shrunk again has left its rounding in rows of sketches.
-        return state._replace(caches=dict.fromkeys(state.caches), log=())
+        cells = state.cells and state.cells._replace(norms=None)
+        return state._replace(caches=dict.fromkeys(state.caches), log=(), cells=cells)
     if any(cache is not None for cache in state.caches.values()):
         state = state._replace(log=(*state.log, (state.version + 1, W, T)))
         if sum(entry[1].shape[1] for entry in state.log) > _MOST_BEHIND:

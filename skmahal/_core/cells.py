@@ -26,7 +26,7 @@ from .threads import run, slices
 # Points from which on there are cells.
 LEAST_POINTS = 1024
 
-# Cells for n points are so many times √n: of any size, or of even radius.
+# Cells for n points, in units of √n; by whether they have even radii, see :func:`make`.
 _CELLS = {False: 4, True: 6}
 
 # Points that centres are computed from, for each of them, and how often.
@@ -37,8 +37,11 @@ _ROUNDS = 4
 _MOST_COORDINATES = 128
 _SAMPLE = 2000
 
-# Parts in which seeds of centres are drawn.
+# Seeds of centres are drawn in so many rounds, each by distances from those before.
 _DRAWS = 8
+
+# Larger factors of coordinates are not rounded to float32.
+_MOST_FACTOR = 1e6
 
 # Numbers that stay in cache.
 _BLOCK_NUMBERS = 1 << 21
@@ -48,14 +51,13 @@ _LOOSE = 1 / 32
 
 _CODES = ARRAYS[:4]
 CENTRES = "centres", "centre_steps", "radii", "centre_sizes"
-_EPS = float(np.finfo(np.float32).eps)
 
 
 class Cells(NamedTuple):
     """Cells of points about an origin, in units of `unit`.
 
-    A centre is its code times its step, and `radii` are lengths within which the points
-    of a cell are of it. `norms` are squared lengths of centres under the metric in
+    A centre is its code times its step, and no point of a cell is farther from it than
+    the radius. `norms` are squared lengths of centres under the metric in
     units of one; None until they are needed. Codes of points (as in
     :class:`~.codes.CodedPoints`) are in slots: cell c has those from ``starts[c]`` to
     ``starts[c + 1]``, and the slots behind the last cell are of points that came later.
@@ -77,6 +79,11 @@ class Cells(NamedTuple):
     steps: np.ndarray
     errors: np.ndarray
     sizes: np.ndarray
+
+    @property
+    def have_points(self):
+        """Whether any cell has a point."""
+        return bool((self.positions[: self.starts[-1]] >= 0).any())
 
     def arrays(self):
         """All arrays by name."""
@@ -114,7 +121,7 @@ class Cells(NamedTuple):
         return _CODES if len(self.codes) else ()
 
     def stale(self):
-        """The cells without codes, which those of the points are no longer."""
+        """Which point is in which cell, without codes: those of all points changed."""
         nothing = {name: getattr(self, name)[:0] for name in _CODES}
         return self._replace(norms=None, **nothing)
 
@@ -125,7 +132,9 @@ class Cells(NamedTuple):
         """
         if replaced:
             kept, slots = owned(self.positions), owned(self.slots)
-            kept[slots[positions]] = -1
+            # Done twice after an interruption: slots are then behind the last already.
+            left = slots[positions]
+            kept[left[left < self.n]] = -1
         else:
             positions = np.arange(positions.start, positions.stop)
             slots = grown(self.slots, positions[0], positions[-1] + 1)
@@ -159,11 +168,6 @@ class Cells(NamedTuple):
         positions = self.positions[: len(cells)]
         labels[positions[positions >= 0]] = cells[positions >= 0]
         return labels
-
-    def owned(self):
-        """Cells in arrays that can be written to."""
-        names = ("positions", "slots", *_CODES)
-        return self._replace(**{name: owned(getattr(self, name)) for name in names})
 
     def saved(self):
         """The cells as plain values."""
@@ -268,12 +272,18 @@ def _projected(space, positions, M, jobs=1):
     They are relative to the largest length, so that squares are normal numbers.
     """
     scale, length = np.sqrt(space.norms.max() or 1), np.sqrt(space.sizes.max() or 1)
-    M = None if M is None else (M.T * (length / scale)).astype(np.float32)
+    if M is not None:
+        M, dtype = M.T * (length / scale), np.float32
+        if np.abs(M).max() > _MOST_FACTOR:
+            # Of features that hardly vary.
+            dtype = np.float64
+        M = M.astype(dtype)
 
     def part(here):
         rows = block(space.rows, positions[here]) - space.origin
-        rows = (rows / (scale if M is None else length)).astype(np.float32)
-        return rows if M is None else rows @ M
+        if M is None:
+            return (rows / scale).astype(np.float32)
+        return ((rows / length).astype(M.dtype) @ M).astype(np.float32)
 
     step = max(1, _BLOCK_NUMBERS // space.rows.shape[1])
     return np.concatenate(run(part, slices(len(positions), step), jobs))

@@ -308,15 +308,16 @@ class Index:
             with self.lock.deriving:
                 state = cached.derive(self._state, self._aims, jobs)
                 self._set(state)
-                if state.points.is_sparse and state.images is None:
-                    norms = state.norms[: self.n]
-                    search = SparseSearch(state.points.array, norms, state.U)
-                else:
-                    space = cached.space_of(state)
-                    held = state.coded, state.plan
-                    search = DenseSearch(space, *held, cells=state.cells)
-                self._search = self.version, search
+                self._search = self.version, self._new_search()
         return self._search[1]
+
+    def _new_search(self):
+        """A search over the present state."""
+        state = self._state
+        if state.points.is_sparse and state.images is None:
+            return SparseSearch(state.points.array, state.norms[: self.n], state.U)
+        held = cached.space_of(state), state.coded, state.plan
+        return DenseSearch(*held, cells=state.cells)
 
     def _queries(self, search, Q, jobs=1):
         """Queries as a search takes them, which must not be too large for distances."""
@@ -368,6 +369,8 @@ class Index:
                 else:
                     near = search.kneighbors(queries, K, jobs, self.working_bytes)
                 found.append(self._distances_of(Q[here], *near))
+            if approximate and self.recall is not None:
+                remember(self, Q)
             if len(found) == 1:
                 return found[0]
             return tuple(map(np.concatenate, zip(*found, strict=True)))
@@ -383,11 +386,13 @@ class Index:
             K = self._at_least(K)
             if self._state.cells is None or self.n < 4 * K:
                 return None
-            if self._is_old(K):
+            probing = self._state.probings.get(K)
+            if probing is None or self._is_old(K):
                 with self.lock.deriving:
                     if self._is_old(K):
                         self._calibrate(K, jobs)
-            return self._state.probings[K]
+                    probing = self._state.probings[K]
+            return probing
 
     def _at_least(self, K):
         """The number of neighbours, K or more, that the recall is measured for."""
@@ -418,18 +423,32 @@ class Index:
         first, old, work = None, self._state.probings.get(K), self._work
         if old is not None and work.wasted > cost_of_making(self.n, self.d):
             self._set(cached.with_cells(self._state, jobs, anew=True))
-            self._search, work = None, work._replace(wasted=0.0)
+            self._search = self.version, self._new_search()
+            work = work._replace(wasted=0.0)
         elif old is not None:
             first = old.first_share
         state, search = self._state, self._searcher(jobs)
         rest = {"version": self.version, "drift": state.drift, "spent": work.spent}
-        recent = list(recent_queries(self))
-        if recent:
-            recent = self._queries(search, np.stack(recent), jobs)
-        given = self.recall, recent or None, jobs, self.working_bytes
+        recent = self.recent()
+        if recent is not None:
+            recent = self._queries(search, recent, jobs)
+        given = self.recall, recent, jobs, self.working_bytes
         new = calibrated(search, K, *given, first_share=first, **rest)
         self._set(self._state._replace(probings={**state.probings, K: new}))
         self._choices, self._work = {}, work._replace(missed=0.0)
+
+    def recent(self):
+        """Recent approximate queries, (queries, d), or None.
+
+        There are none if one of them is too large under the present metric.
+        """
+        rows = list(recent_queries(self))
+        if not rows:
+            return None
+        with np.errstate(over="ignore", invalid="ignore"):
+            images = self.transform(np.stack(rows))
+            fits = row_squares(images).max() < self._largest
+        return np.stack(rows) if fits else None
 
     def _probing_for(self, K, Q, jobs):
         """The :meth:`probing` for some queries, or None if an exact search costs less.
@@ -447,7 +466,6 @@ class Index:
             work.wasted + count * choice.cost.wasted,
             work.missed + count * choice.cost.missed,
         )
-        remember(self, Q)
         return choice.probing
 
     def _choose(self, K, one, jobs):
@@ -469,7 +487,7 @@ class Index:
         if probing is None:
             return _Choice(None, self.version, np.inf, _Work(0.0, 0.0, 0.0))
         exact = min(self._state.plan.costs["one" if one else "many"].values())
-        rest = self.n, self._search[1].d, self.n_cells
+        rest = self.n, self._searcher().d, self.n_cells
         now, new = (
             cost("cells", *rest, share, many=False)
             for share in (probing.share, probing.first_share)
@@ -517,10 +535,12 @@ class Index:
             more = int(own is not None)
             exact, _ = search.kneighbors(queries, K + more, jobs, self.working_bytes)
             given = queries, K + more, probes or probing.probes, jobs
-            squares, _, _ = search.in_cells(*given)
+            squares, indices, _ = search.in_cells(*given)
             # Points at the distance of the last neighbour are as good as it.
             near = squares <= exact[:, -1:] * (1 + 1e-12)
-            return (np.count_nonzero(near, axis=1) - more) / K
+            if own is not None:
+                near &= indices != own[:, np.newaxis]
+            return np.minimum(np.count_nonzero(near, axis=1), K) / K
 
     def evaluate(self, Q, candidates, K):
         """The K nearest among `candidates`, a list of positions for each query.

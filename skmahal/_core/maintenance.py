@@ -737,8 +737,8 @@ class MetricMaintenance:
             return None
         points = rng.permutation(self.n)[:_AUDITED]
         recalls = [self.index.recall_of(self.X[points], K, own=points)]
-        if recent := list(recent_queries(self.index)):
-            recalls.append(self.index.recall_of(np.stack(recent), K))
+        if (recent := self.index.recent()) is not None:
+            recalls.append(self.index.recall_of(recent, K))
         return audit_recall(recalls, self.recall)
 
     def _off(self, way):

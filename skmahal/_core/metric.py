@@ -151,15 +151,16 @@ def change_between(U, new, most_rank, eps=None):
 
     Rows that did not change cost nothing. Where too many changed, a randomised range
     finder looks for a low-rank difference, and accepts it only where what it leaves out
-    is rounding error of U itself, of relative size `eps`. O(kd), times a rank of at
-    most 32.
+    is rounding error of `new`, of relative size `eps`, in its row and in its column: a
+    point may be zero wherever U is large. O(kd), times a rank of at most 32.
     """
     difference = new - U
     rows = np.flatnonzero(difference.any(axis=1))
     if rows.size <= most_rank:
         return row_change(rows, difference[rows], len(U))
     eps = np.finfo(np.float64).eps if eps is None else eps
-    sizes = np.maximum(np.abs(U).max(axis=1), np.abs(new).max(axis=1))
+    sizes = np.abs(new)
+    sizes = np.minimum(sizes.max(axis=1)[:, np.newaxis], sizes.max(axis=0))
     (k, d), most_rank = difference.shape, min(most_rank, _MOST_RANK)
     width = min(most_rank + 1, k, d)
     probe = np.random.default_rng(0).standard_normal((d, width))
@@ -170,5 +171,5 @@ def change_between(U, new, most_rank, eps=None):
         return None
     W = basis @ (inner[:, :rank] * values[:rank])
     V = outer[:rank].T
-    left_out = np.abs(difference - W @ V.T).max(axis=1)
+    left_out = np.abs(difference - W @ V.T)
     return LowRank(W, V) if (left_out <= _ROUNDING * eps * sizes).all() else None

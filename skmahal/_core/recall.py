@@ -117,7 +117,7 @@ def probings_from(values, cells):
 def held_positions(n, K=1):
     """Positions of the points that are held to measure the recall of K neighbours.
 
-    They are the first of those for fewer neighbours.
+    With more neighbours there are fewer, which are the first of the others.
     """
     count = min(max(_LEAST_HELD, -(-_PAIRS // K)), MOST_HELD, n // 4)
     return np.random.default_rng(1).permutation(n)[:count]

@@ -1,12 +1,13 @@
 """Exact neighbours: from certain bounds to exact squared distances.
 
-A query is answered in one of four ways, all with exact distances in float64:
+A query is answered in one of five ways, all with exact distances in float64:
 
 - "lead": leading coordinates of all points (in 8 bits for a single query), codes of
   those that these leave, rows of those that codes leave;
 - "codes": codes of all points, then rows;
 - "rows": a matrix product of all rows with a batch of queries, then rows;
-- "scan": every row.
+- "scan": every row;
+- by cells (:mod:`.cells`), which bounds exclude as wholes, where points are clustered.
 
 :func:`choose` decides by a cost model. Sparse points have one way, a product with X.
 """

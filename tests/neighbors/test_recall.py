@@ -1,4 +1,4 @@
-"""`recall` on the estimators: what is target for, refused, stated, saved and drawn."""
+"""`recall` on the estimators: what is requested, refused, stated, saved and drawn."""
 
 import pickle
 import threading
