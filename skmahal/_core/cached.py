@@ -69,10 +69,10 @@ class State(NamedTuple):
     first used, and `log` the changes ``(version, W, XV)`` that they may be behind by.
     `cells` are kept if a recall is requested or the plan uses them, and `probings` has
     the :class:`~.recall.Probing` for numbers of neighbours. `drift` only grows: by the
-    share of squared lengths that a change of the metric adds or takes, and by the share
-    of points that are new. `square` is ‖U‖² in Frobenius norm, and `moved` how far U
-    has gone relative to it since `plan` was made. Arrays may have more rows than there
-    are points.
+    share of squared lengths that a change of the metric adds or takes, of the points or
+    of `gaps` between neighbours, and by the share of points that are new. `square` is
+    ‖U‖² in Frobenius norm, and `moved` how far U has gone relative to it since `plan`
+    was made. Arrays may have more rows than there are points.
     """
 
     points: DensePoints | SparsePoints
@@ -88,6 +88,8 @@ class State(NamedTuple):
     cells: Cells | None = None
     probings: dict = {}
     drift: float = 0.0
+    gaps: np.ndarray | None = None
+    gap_norms: np.ndarray | None = None
     square: float = 1.0
     moved: float = 0.0
     log: tuple = ()
@@ -249,13 +251,9 @@ def follow(state, W, V, pulled, before, aims, jobs=1):
     if not after.max() < largest_square(points.array.dtype):
         raise ValueError(f"The change makes distances overflow {points.array.dtype}.")
     moved = np.sqrt(max(0.0, float(np.sum(gram * (V.T @ V)))) / (before or 1.0))
-    moved, drift = moved + state.moved, state.drift + _drift(norms, after)
-    cells = state.cells
-    if cells is not None:
-        own = images is not None
-        cells = cells.stale() if own else cells.moved(W, V, pulled)
-    rest = {"moved": moved, "drift": drift, "cells": cells}
-    state = state._replace(norms=after, errors=errors, **rest)
+    moved += state.moved
+    state = _with_drift(state, W, V, pulled, after)
+    state = state._replace(norms=after, errors=errors, moved=moved)
     if state.images is not None:
         state = state._replace(images=images, coded=None, plan=None)
     elif moved >= _MOVED:
@@ -271,14 +269,40 @@ def follow(state, W, V, pulled, before, aims, jobs=1):
     return state
 
 
+def gaps_between(state, i, j):
+    """Differences of points, and their squared lengths under the metric, by name."""
+    rows = (state.points.array[at] for at in (i, j))
+    one, other = (x.toarray() if sparse.issparse(x) else x for x in rows)
+    gaps = np.float64(one) - other
+    images = gaps if state.U is None else gaps @ state.U.T
+    return {"gaps": gaps, "gap_norms": row_squares(images)}
+
+
 def cost_of_following(n, d, p):
     """Nanoseconds of a change of rank p for n points of d coordinates."""
     return 0.2 * n * d * (1 + p / 8)
 
 
+def _with_drift(state, W, V, pulled, after):
+    """A state whose cells and drift have followed, before its squared lengths do."""
+    drift = _drift(state.norms[: state.points.n], after)
+    cells, gap_norms = state.cells, None
+    if state.gaps is not None:
+        # The lengths of points may hide what happens between neighbours.
+        T, along = state.gaps @ V, state.gaps @ pulled
+        change = np.einsum("ij,ij->i", T, 2 * along + T @ (W.T @ W))
+        gap_norms = np.maximum(state.gap_norms + change, 0)
+        drift = max(drift, _drift(state.gap_norms, gap_norms))
+    if cells is not None:
+        has_images = state.images is not None
+        cells = cells.stale() if has_images else cells.moved(W, V, pulled)
+    drift += state.drift
+    return state._replace(drift=drift, gap_norms=gap_norms, cells=cells)
+
+
 def _drift(before, after):
     """How much squared lengths have changed, as a share of them all."""
-    return float(np.abs(after - before).sum() / (before.sum() or 1.0))
+    return float(np.abs(after - before).sum() / (np.abs(before).sum() or 1.0))
 
 
 def current_rows(state, map, version):
@@ -413,6 +437,7 @@ def saved(state):
     ]
     values["coded"] = None if state.coded is None else state.coded.saved()
     values["plan"] = None if state.plan is None else state.plan._asdict()
+    values |= {"gaps": state.gaps, "gap_norms": state.gap_norms}
     values["cells"] = None if state.cells is None else state.cells.saved()
     values["probings"] = [probing._asdict() for probing in state.probings.values()]
     numbers = {name: getattr(state, name) for name in ("version", *_NUMBERS)}
@@ -453,8 +478,18 @@ def restored(values):
         plan = search.plan_from(values["plan"], has_codes="coded" in arrays)
     if values["cells"] is not None:
         require("coded" in arrays, "there are no codes for cells")
-        arrays["cells"] = Cells.restored(values["cells"], n, arrays["coded"])
-        arrays["probings"] = probings_from(values["probings"], arrays["cells"])
+        arrays |= _restored_cells(values, n, d, arrays["coded"])
     rest = {"version": version, "caches": caches, "plan": plan}
     rest.update({name: float(values[name]) for name in _NUMBERS})
     return State(points, U, **arrays, **rest)
+
+
+def _restored_cells(values, n, d, coded):
+    """Cells that were saved, and what was measured with them, by name."""
+    cells = Cells.restored(values["cells"], n, coded)
+    found = {"cells": cells, "probings": probings_from(values["probings"], cells)}
+    if values["gaps"] is not None:
+        gaps = array_from(values, "gaps", FLOATS[1:], (None, d))
+        norms = array_from(values, "gap_norms", FLOATS[1:], (len(gaps),))
+        found |= {"gaps": gaps, "gap_norms": norms}
+    return found

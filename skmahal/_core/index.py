@@ -41,6 +41,9 @@ _MUCH = 1 << 24
 _NEAR = 1e-12
 
 
+# Pairs of neighbours that show how far the metric has moved.
+_GAPS = 128
+
 # Queries for which it is decided at a time whether cells are probed.
 _SERVES = 64
 
@@ -433,8 +436,10 @@ class Index:
         if recent is not None:
             recent = self._queries(search, recent, jobs)
         given = self.recall, recent, jobs, self.working_bytes
-        new = calibrated(search, K, *given, first_share=first, **rest)
-        self._set(self._state._replace(probings={**state.probings, K: new}))
+        new, pairs = calibrated(search, K, *given, first_share=first, **rest)
+        gaps = cached.gaps_between(state, *(at[:_GAPS] for at in pairs))
+        probings = {**state.probings, K: new}
+        self._set(self._state._replace(probings=probings, **gaps))
         self._choices, self._work = {}, work._replace(missed=0.0)
 
     def recent(self):

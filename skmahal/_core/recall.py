@@ -75,11 +75,12 @@ class Ranks(NamedTuple):
     """Ranks of the cells of the neighbours of held points, (points, K).
 
     `shares` are shares of the points in the nearest 1, 2, … cells of a held point, on
-    average.
+    average, and `last` are the positions of the last neighbours.
     """
 
     ranks: np.ndarray
     shares: np.ndarray
+    last: np.ndarray | None = None
 
     def recall(self, probes):
         """Recall of each held point."""
@@ -153,7 +154,8 @@ def calibrated(search, K, recall, recent, jobs=1, working_bytes=1 << 24, **rest)
     """The :class:`Probing` that has a recall for K neighbours; `rest` is kept in it.
 
     `recent` are queries of late, or None: held points and they have the recall each.
-    O(nd) at most for each of them.
+    O(nd) at most for each of them. Also returns positions of held points and of their
+    last neighbours.
     """
     own = held_positions(search.n, K)
     groups = [(search.queries(search.space.rows[own]), own)]
@@ -169,7 +171,7 @@ def calibrated(search, K, recall, recent, jobs=1, working_bytes=1 << 24, **rest)
     share = float(np.mean([group.shares[probes - 1] for group in groups]))
     first = rest.pop("first_share") or share
     numbers = mean, least, size, sum(counts[1:]), share, first
-    return Probing(K, probes, *numbers, **rest)
+    return Probing(K, probes, *numbers, **rest), (own, groups[0].last)
 
 
 def ranks_of(search, queries, own, K, jobs=1, working_bytes=1 << 24):
@@ -195,4 +197,4 @@ def ranks_of(search, queries, own, K, jobs=1, working_bytes=1 << 24):
     ranks[labels < 0] = 0
     counts = np.diff(cells.starts)[order].mean(axis=0)
     always = cells.n - cells.starts[-1]
-    return Ranks(ranks, (np.cumsum(counts) + always) / search.n)
+    return Ranks(ranks, (np.cumsum(counts) + always) / search.n, near[:, -1])

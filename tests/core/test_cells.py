@@ -10,9 +10,10 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from scipy import sparse
 
+from skmahal._core import cached, search
 from skmahal._core import cells as partition
-from skmahal._core import search
 from skmahal._core.codes import encode
 from skmahal._core.index import Index
 from skmahal._core.kernels import available
@@ -71,6 +72,20 @@ class AnyHistory(RuleBasedStateMachine):
         at = np.random.default_rng(seed).permutation(self.index.n)[:count]
         X = self.points(seed, len(at))
         self.index.assign(at, X)
+        self.oracle.X[at] = X
+
+    @rule(seed=seeds, count=st.sampled_from([1, 30]))
+    def replace_but_be_interrupted(self, seed, count):
+        at = np.random.default_rng(seed).permutation(self.index.n)[:count]
+        X, centred = self.points(seed, len(at)), cached.centred
+
+        def interrupted(state):
+            cached.centred = centred
+            raise KeyboardInterrupt
+
+        cached.centred = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            self.index.assign(at, X)
         self.oracle.X[at] = X
 
     @rule(seed=seeds, share=st.sampled_from([0.001, 0.1]))
@@ -250,3 +265,29 @@ def test_cells_are_the_same_for_any_number_of_threads():
     for name, values in one._state.cells._asdict().items():
         np.testing.assert_array_equal(values, getattr(two._state.cells, name))
     assert one.probing(10) == two.probing(10)
+
+
+def test_cells_of_transformed_rows_that_all_points_have_left():
+    X, rng = clusters(4000, 100, 20, 0.3), np.random.default_rng(0)
+    index = Index(rng.normal(size=(20, 100)), X, n_neighbors=K, recall=0.8)
+    index.prepare()
+    index.assign(np.arange(1900), X[:1900] + 0.1)
+    index.remove(np.arange(1900, 4000))
+    index.add_low_rank(rng.normal(size=(20, 1)), rng.normal(size=(100, 1)))
+    index.check()
+    assert index.kneighbors(X[:3], K, approximate=True)[0].shape == (3, K)
+
+
+def test_sparse_points_that_are_no_longer_transformed():
+    X = sparse.random(6000, 200, 0.05, format="csr", random_state=0)
+    rng = np.random.default_rng(0)
+    index = Index(rng.normal(size=(8, 200)), X, n_neighbors=K, recall=0.8)
+    index.prepare()
+    assert index._state.cells is not None
+    U = rng.normal(size=(200, 200))
+    index.set_metric(U)
+    truth = Oracle(U, X).query_all(X[:3].toarray())
+    found = index.kneighbors(X[:3], K, approximate=True)
+    assert_nearest(*found, truth, 1e-8, 1e-6)
+    assert index.measured(K) is None
+    index.saved()

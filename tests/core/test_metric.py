@@ -159,3 +159,18 @@ def test_the_route_to_a_new_metric_does_not_show_in_the_answers(new):
     fresh = Index(target, X)
     np.testing.assert_allclose(moved.distances(X), fresh.distances(X), atol=1e-7)
     moved.check()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+@pytest.mark.parametrize("size", [1e4, 1e8, 1e12])
+def test_a_new_metric_after_one_with_a_much_larger_column(size, dtype):
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(500, 8)).astype(dtype)
+    rows[:, 0] = rng.integers(-1, 2, 500)
+    old, new = rng.normal(size=(2, 8, 8))
+    old[:, 0] *= size
+    for factor in (1, size):
+        index = Index(old, rows)
+        index.kneighbors(rows[:2], 5)
+        index.set_metric(new * np.r_[factor, np.ones(7)])
+        index.check()

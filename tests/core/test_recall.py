@@ -224,3 +224,45 @@ def test_an_audit_sees_a_recall_that_is_too_low():
     audit = maintenance.audit(random_state=0)
     assert not audit.recall.passed
     assert not audit.passed
+
+
+@needs_numba
+def test_drift_between_neighbours_is_seen_where_lengths_hide_it():
+    X = decaying(12_600, 32, 0.8) * 4
+    X[:, 0] = 80 * (np.arange(len(X)) % 2)
+    X, Q = split(X)
+    index = Index(np.eye(32), X, n_neighbors=K, recall=0.9)
+    index.prepare()
+    for at in range(1, 6):
+        v = np.eye(32)[:, at : at + 1]
+        index.add_low_rank(-0.95 * v, v)
+        recalls = recall_of(index, Q[:100])
+        assert mean_bounds(recalls, RARE)[1] >= 0.9
+    assert index.probing(K).version == 5
+    assert mean_bounds(index.recall_of(Q, K), RARE)[1] >= 0.9
+
+
+@needs_numba
+def test_a_query_that_is_refused_is_not_measured_on():
+    X, Q = split(DATA["clusters"])
+    index = Index(np.eye(32), X, n_neighbors=K, recall=0.8)
+    with pytest.raises(ValueError, match="too large"):
+        index.kneighbors(np.full((1, 32), 3e38, np.float32), K, approximate=True)
+    assert index.recent() is None
+    index.kneighbors(np.full((1, 32), 1e17, np.float32), K, approximate=True)
+    v = np.eye(32)[:, :1]
+    index.add_low_rank(1e15 * v, v)
+    assert index.recent() is not None
+    index.add_low_rank(1e18 * v, v)
+    index.saved()
+    assert len(index.kneighbors(Q, K, approximate=True)[0]) == len(Q)
+
+
+@needs_numba
+def test_a_constant_feature_of_large_weight():
+    X = clusters(4000, 24, 30, 0.5)
+    X[:, 3] = 7
+    U = np.eye(24)
+    U[3, 3] = 1e40
+    index = Index(U, X, n_neighbors=K, recall=0.8)
+    assert mean_bounds(recall_of(index, X[:300]), RARE)[1] >= 0.8
