@@ -111,9 +111,7 @@ class SketchQualityDisplay:
         -------
         display : SketchQualityDisplay
         """
-        plt = _pyplot("SketchQualityDisplay")
-        if ax is None:
-            _, ax = plt.subplots()
+        ax = _axes(ax, "SketchQualityDisplay")
         self.ax_, self.figure_ = ax, ax.figure
         eps = self.audit.eps
         self.band_ = ax.axvspan(
@@ -264,9 +262,7 @@ class RecallDisplay:
         -------
         display : RecallDisplay
         """
-        plt = _pyplot("RecallDisplay")
-        if ax is None:
-            _, ax = plt.subplots()
+        ax = _axes(ax, "RecallDisplay")
         self.ax_, self.figure_ = ax, ax.figure
         ax.axhline(self.target, color="0.7", linewidth=1, zorder=0)
         micro, at = 1e6 * self.seconds, np.flatnonzero(self.probes == self.chosen)
@@ -294,6 +290,12 @@ def _seconds(search, Q, *args):
             search(Q[at : at + 1], *args)
         rounds.append((perf_counter() - begun) / Q.shape[0])
     return min(rounds)
+
+
+def _axes(ax, what):
+    """Axes to plot on: those that were given, or those of a new figure."""
+    plt = _pyplot(what)
+    return plt.subplots()[1] if ax is None else ax
 
 
 def _pyplot(what):

@@ -158,9 +158,7 @@ def with_cells(state, jobs=1, anew=False):
     n, coded, cells = state.points.n, state.coded, state.cells
     if coded is None or n < partition.LEAST_POINTS:
         return state._replace(cells=None, probings={})
-    if cells is not None and not cells.have_points:
-        anew = True
-    if cells is None or anew:
+    if anew or cells is None or not cells.have_points:
         given = space_of(state), coded, held_positions(n), state.plan.uses_cells
         new = partition.make(*given, jobs)
         return state._replace(cells=new, probings={})

@@ -57,8 +57,8 @@ class Cells(NamedTuple):
     """Cells of points about an origin, in units of `unit`.
 
     A centre is its code times its step, and no point of a cell is farther from it than
-    the radius. `norms` are squared lengths of centres under the metric in
-    units of one; None until they are needed. Codes of points (as in
+    the radius. `norms` are squared lengths of centres under the metric in units of one,
+    or None until they are needed. Codes of points (as in
     :class:`~.codes.CodedPoints`) are in slots: cell c has those from ``starts[c]`` to
     ``starts[c + 1]``, and the slots behind the last cell are of points that came later.
     `n` slots are in use. ``positions[slot]`` is the point in a slot, -1 where it has
@@ -238,9 +238,8 @@ def make(space, coded, held, even=False, jobs=1):
 
     Points at the positions `held` are not among those that centres are computed from.
     `even` cells have similar radii, which exact searches need; others have more similar
-    numbers of points.
-    The same rows and metric give the same cells. O(n d r + n p r) for p cells, in r
-    leading coordinates under the metric.
+    numbers of points. The same rows and metric give the same cells. O(n d r + n p r)
+    for p cells, in r leading coordinates under the metric.
     """
     n, rng = len(space.rows), np.random.default_rng(0)
     order = rng.permutation(np.setdiff1d(np.arange(n), held))

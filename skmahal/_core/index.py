@@ -402,11 +402,16 @@ class Index:
         times = -(-K // self.n_neighbors)
         return self.n_neighbors << (times - 1).bit_length()
 
+    @property
+    def _has_worn_cells(self):
+        """Whether cells have wasted as much work as it takes to make new ones."""
+        return self._work.wasted > cost_of_making(self.n, self.d)
+
     def _is_old(self, K):
         """Whether the number of cells for K neighbours is to be measured."""
         state = self._state
         probing = state.probings.get(K)
-        if probing is None or self._work.wasted > cost_of_making(self.n, self.d):
+        if probing is None or self._has_worn_cells:
             return True
         recent, cost = recent_queries(self), self._cost_of_measuring(probing)
         full = len(recent) == recent.maxlen >= LEAST_RECENT
@@ -424,7 +429,7 @@ class Index:
         compared with what they were when they were new.
         """
         first, old, work = None, self._state.probings.get(K), self._work
-        if old is not None and work.wasted > cost_of_making(self.n, self.d):
+        if old is not None and self._has_worn_cells:
             self._set(cached.with_cells(self._state, jobs, anew=True))
             self._search = self.version, self._new_search()
             work = work._replace(wasted=0.0)
@@ -480,10 +485,10 @@ class Index:
         much time as it takes to measure the recall.
         """
         self._searcher(jobs)
-        held, work = self._state.probings.get(self._at_least(K)), self._work
+        held = self._state.probings.get(self._at_least(K))
         if held is not None and held.has_moved(self._state.drift):
-            wasted = work.wasted > cost_of_making(self.n, self.d)
-            if not wasted and work.missed < self._cost_of_measuring(held):
+            pays = self._work.missed >= self._cost_of_measuring(held)
+            if not pays and not self._has_worn_cells:
                 return self._choice(held, one, has_moved=True)
         return self._choice(self.probing(K, jobs), one)
 
