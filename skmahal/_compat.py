@@ -6,10 +6,25 @@ from importlib import import_module
 from inspect import signature
 
 from sklearn.base import _fit_context as fit_context
+from sklearn.neighbors._base import KNeighborsMixin, RadiusNeighborsMixin
 from sklearn.utils import check_array
-from sklearn.utils._param_validation import HasMethods, Interval, StrOptions
+from sklearn.utils._param_validation import (
+    HasMethods,
+    Interval,
+    Options,
+    StrOptions,
+)
 
-__all__ = ["HasMethods", "Interval", "StrOptions", "enable_metric_learn", "fit_context"]
+__all__ = [
+    "HasMethods",
+    "Interval",
+    "KNeighborsMixin",
+    "Options",
+    "RadiusNeighborsMixin",
+    "StrOptions",
+    "enable_metric_learn",
+    "fit_context",
+]
 
 # Where metric-learn 0.7 calls scikit-learn's validation, and its base class.
 _VALIDATION = {

@@ -150,7 +150,7 @@ def answers_of_maintenance(held):
     return [
         held.U,
         points,
-        np.zeros(0) if held.targets is None else held.targets.copy(),
+        np.zeros(0) if held.records is None else held.records.copy(),
         held.exact_all(Q),
         held.query_all(Q),
         held.query_pair(everywhere, everywhere[::-1]),
@@ -224,7 +224,7 @@ def assert_nothing_is_locked(held):
 def assert_changes_go_on(held):
     """Every kind of change is followed by right results."""
     oracle = Oracle(held.U, held.X)
-    targets = None if held.targets is None else held.targets[:3]
+    targets = None if held.records is None else held.records[:3]
     for name, arguments, more in [
         ("append", (NEW + 1,), [targets]),
         ("update_low_rank", (normal(held.k, 1, seed=8), V[:, :1]), []),

@@ -522,15 +522,32 @@ def enclose_codes(
             _fill_open(found, start, 0, queries, candidates)
 
 
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _count_open(bounds, limit):
+    """How many bounds are at most a limit."""
+    count = 0
+    for j in range(np.uint64(len(bounds))):
+        count += bounds[j] <= limit
+    return count
+
+
 @njit(cache=True, nogil=True)
-def nearest_by_bounds(first, last, out, norm_unit, queries, coded, candidates, found):
+def nearest_by_bounds(
+    first, last, most, out, norm_unit, queries, coded, candidates, found
+):
     """Neighbours of one query among some points, from bounds by :func:`code_bounds`.
 
-    All points are taken in parts from `first` to `last`, in ascending order.
+    All points are taken in parts from `first` to `last`, in ascending order. If bounds
+    leave more than `most` points, the search ends without neighbours, and the number of
+    codes that were read is -1.
     """
     bounds, minima = out
     if first == 0:
         _begin(0, bounds, minima, 0, queries, candidates, found)
+        limit = _limit(found.squares[0, 0], queries.squares[0], norm_unit)
+        if most < len(bounds) and _count_open(bounds, limit) > most:
+            found.opened[0] = -1
+            return
     rest = norm_unit, queries, coded, candidates, found
     part = bounds[first:last], minima[first // RUN : (last + RUN - 1) // RUN]
     _refine(0, *part, first, *rest)

@@ -21,9 +21,11 @@ from .points import (
     DensePoints,
     SparsePoints,
     block,
+    columns_of,
     grown,
     kept_rows,
     owned,
+    records_from,
     row_squares,
 )
 from .recall import held_positions, probings_from
@@ -62,7 +64,8 @@ class CachedRows(NamedTuple):
 class State(NamedTuple):
     """Points, U and what is derived from them, of one version.
 
-    U is None for the Euclidean metric. `sizes` are ``‖x - origin‖²``, `norms`
+    U is None for the Euclidean metric. `records` are what is kept beside the points, as
+    their targets, one row each. `sizes` are ``‖x - origin‖²``, `norms`
     ``‖U(x - origin)‖²`` and `errors` what the latter may be off by; all are None until
     they are first needed. `images` are transformed rows, held if U has few rows.
     `caches` has for every :class:`Map` its :class:`CachedRows`, or None before they are
@@ -77,7 +80,7 @@ class State(NamedTuple):
 
     points: DensePoints | SparsePoints
     U: np.ndarray | None
-    targets: np.ndarray | None = None
+    records: np.ndarray | None = None
     version: int = 0
     sizes: np.ndarray | None = None
     norms: np.ndarray | None = None
@@ -99,7 +102,7 @@ class State(NamedTuple):
         """Points, metric and maps, with nothing derived from them."""
         caches = dict.fromkeys(self.caches)
         rest = {"version": self.version, "caches": caches, **changes}
-        return State(self.points, self.U, self.targets)._replace(**rest)
+        return State(self.points, self.U, self.records)._replace(**rest)
 
 
 def holds_images(points, U):
@@ -332,6 +335,36 @@ def with_current_rows(state, version=None):
     return state._replace(caches=caches, log=())
 
 
+def appended(state, X, records=None):
+    """A state with more points at the end; cached rows must be as of now."""
+    n, points = state.points.n, state.points.appended(X)
+    state = state._replace(points=points)
+    if records is not None:
+        held = grown(with_records(state.records, records), n, points.n)
+        held[n : points.n] = records
+        state = state._replace(records=held)
+    if state.norms is None:
+        return state
+    return with_rows(state, X, slice(n, points.n), grow=True)
+
+
+def replaced(state, indices, X, records=None):
+    """A state with other points at some positions, in the same memory."""
+    state = state._replace(points=state.points.replaced(indices, X))
+    if records is not None:
+        held = owned(with_records(state.records, records))
+        held[indices] = records
+        state = state._replace(records=held)
+    if state.norms is None:
+        return state
+    return with_rows(state, X, indices, grow=False)
+
+
+def with_records(held, records):
+    """Records in a type that others fit as well: strings may be longer."""
+    return held.astype(np.promote_types(held.dtype, records.dtype), copy=False)
+
+
 def with_rows(state, X, here, grow):
     """A state with the rows of X derived at positions, behind the last if `grow`.
 
@@ -382,7 +415,7 @@ def without_rows(state, mask):
     """A state of the points where `mask` is True. O(n) a column."""
     arrays = {
         name: kept_rows(getattr(state, name), mask)
-        for name in ("targets", "sizes", "norms", "errors", "images")
+        for name in ("records", "sizes", "norms", "errors", "images")
         if getattr(state, name) is not None
     }
     caches = {
@@ -426,9 +459,12 @@ def centred(state):
 def saved(state):
     """A state as plain values; rows of sketches must be as of now."""
     n, values = state.points.n, {"points": state.points.saved(), "U": state.U}
-    for name in ("targets", "sizes", "norms", "errors", "images"):
+    for name in ("sizes", "norms", "errors", "images"):
         array = getattr(state, name)
         values[name] = None if array is None else array[:n]
+    values["records"] = None
+    if state.records is not None:
+        values["records"] = columns_of(state.records[:n])
     values["caches"] = [
         {"map": map.map, "rows": cache and cache.rows[:n]}
         for map, cache in state.caches.items()
@@ -455,10 +491,8 @@ def restored(values):
         for name, shape in shapes.items()
         if values[name] is not None
     }
-    if values["targets"] is not None:
-        kinds = (np.dtype(np.float64), np.dtype(np.intp))
-        shape = (n, *values["targets"].shape[1:])
-        arrays["targets"] = array_from(values, "targets", kinds, shape)
+    if values["records"] is not None:
+        arrays["records"] = _restored_records(values["records"], n)
     version, caches = integer_from(values, "version"), {}
     for cache in values["caches"]:
         map = Map(array_from(cache, "map", doubles, (None, k)))
@@ -480,6 +514,17 @@ def restored(values):
     rest = {"version": version, "caches": caches, "plan": plan}
     rest.update({name: float(values[name]) for name in _NUMBERS})
     return State(points, U, **arrays, **rest)
+
+
+def _restored_records(columns, n):
+    """Records of n points that were saved."""
+    kinds = (np.dtype(np.float64), np.dtype(np.intp))
+    arrays = {}
+    for name, column in columns.items():
+        known = kinds if column.dtype.kind != "U" else (column.dtype,)
+        shape = (n, *column.shape[1:])
+        arrays[name] = array_from(columns, name, known, shape)
+    return records_from(arrays)
 
 
 def _restored_cells(values, n, d, coded):

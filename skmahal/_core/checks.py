@@ -118,17 +118,23 @@ def as_low_rank(W, V, k, d):
     return W, V
 
 
-def as_indices(name, value, n, *, unique=False):
-    """`value` as a 1-d integer array of positions below `n`; -1 stands for the last."""
+def as_indices(name, value, n, *, unique=False, masks=False):
+    """`value` as a 1-d integer array of positions below `n`; -1 stands for the last.
+
+    With `masks`, `n` booleans stand for the positions where they are True.
+    """
     try:
         indices = np.atleast_1d(np.asarray(value))
     except ValueError as error:
         raise ValueError(f"{name} must be integers: {error}") from error
     if indices.size == 0 and indices.ndim == 1:
         return np.empty(0, dtype=np.intp)
+    if masks and indices.dtype == bool and np.shape(value) == (n,):
+        return np.flatnonzero(indices)
     if indices.ndim != 1 or not np.issubdtype(indices.dtype, np.integer):
         found = f"shape {np.shape(value)} and dtype {indices.dtype}"
-        raise ValueError(f"{name} must be integers, got {found}.")
+        expected = f"integers or {n} booleans" if masks else "integers"
+        raise ValueError(f"{name} must be {expected}, got {found}.")
     outside = (indices < -n) | (indices >= n)
     if outside.any():
         first = indices[np.argmax(outside)]

@@ -20,8 +20,6 @@ from .points import (
     DensePoints,
     SparsePoints,
     block,
-    grown,
-    owned,
     release,
     row_squares,
 )
@@ -77,7 +75,7 @@ class Index:
 
     U (k × d) is the factor of the metric ``A = UᵀU``, None for the Euclidean one, X are
     dense or CSR points of type float32 or float64, of which a copy is made, and
-    `targets` have one row per point. Only the time of queries depends on `n_neighbors`,
+    `records` have one row per point. Only the time of queries depends on `n_neighbors`,
     the number of neighbours that they mostly ask for, and only enclosed distances on
     `eps`, which they are within. `recall` is what approximate neighbours have on
     average; None makes them exact.
@@ -86,12 +84,12 @@ class Index:
     of the type of the points, or CSR rows.
     """
 
-    def __init__(self, U, X, *, targets=None, n_neighbors=10, eps=0.2, recall=None):
+    def __init__(self, U, X, *, records=None, n_neighbors=10, eps=0.2, recall=None):
         points = SparsePoints(X) if sparse.issparse(X) else DensePoints(X)
         if U is not None:
             U = np.array(U, dtype=np.float64, order="C")
             cached.check_metric(U, points.array.dtype)
-        self._begin(State(points, U, targets), n_neighbors, eps, recall)
+        self._begin(State(points, U, records), n_neighbors, eps, recall)
 
     def _begin(self, state, n_neighbors, eps, recall, work=(0.0, 0.0, 0.0)):
         self.lock, self._aims = ReadWriteLock(), (n_neighbors, eps, recall)
@@ -131,10 +129,10 @@ class Index:
         return np.eye(self.d) if U is None else U.copy()
 
     @property
-    def targets(self):
-        """Targets, one row per point, or None."""
-        targets = self._state.targets
-        return None if targets is None else targets[: self.n]
+    def records(self):
+        """What is kept beside the points, one row each, or None; a view."""
+        records = self._state.records
+        return None if records is None else records[: self.n]
 
     @property
     def norms(self):
@@ -197,38 +195,31 @@ class Index:
             elif change.rank:
                 self.add_low_rank(*change, result=U, jobs=jobs)
 
-    def append(self, X, targets=None):
+    def append(self, X, records=None):
         """Add points at the end. O(k(d + columns of sketches)) each, amortised."""
         with self.lock.changing():
-            state, n = self._finished(), self.n
-            state = cached.with_current_rows(state)
-            points = state.points.appended(X)
-            if targets is not None:
-                held = grown(state.targets, n, points.n)
-                held[n : points.n] = targets
-                state = state._replace(targets=held)
-            state = state._replace(points=points)
-            if state.norms is not None:
-                state = cached.with_rows(state, X, slice(n, points.n), grow=True)
-            buckets = np.arange(n // BUCKET, -(-points.n // BUCKET))
+            n, state = self.n, cached.with_current_rows(self._finished())
+            state = cached.appended(state, X, records)
+            buckets = np.arange(n // BUCKET, -(-state.points.n // BUCKET))
             self._commit(cached.centred(state), buckets)
 
-    def assign(self, indices, X, targets=None):
+    def assign(self, indices, X, records=None):
         """Replace points in place. O(k(d + columns of sketches) + d log n) each.
 
-        If that is interrupted, the next call finishes it.
+        Rows of X beyond those of the indices are added at the end, in the same step. If
+        that is interrupted, the next call finishes it.
         """
         with self.lock.changing():
             state = self._finished()
             # Rows that are too large are refused before anything is written.
             cached.measure(X, state.points, state.U)
-            self.lock.write(self._assign, state.version, indices, X, targets)
+            self.lock.write(self._assign, state.version, indices, X, records)
 
     def _assign(self, *replacement):
         self.lock.unfinished = partial(self._replace, *replacement)
         self.lock.unfinished()
 
-    def _replace(self, version, indices, X, targets):
+    def _replace(self, version, indices, X, records):
         """Make a replacement of points; to do so twice is harmless."""
         if self.version == version:
             state = cached.with_current_rows(self._state)
@@ -236,15 +227,31 @@ class Index:
                 state = cached.unshared(state)
             self._set(state)
             self._shared = False
-            points = state.points.replaced(indices, X)
-            if targets is not None:
-                state = state._replace(targets=owned(state.targets))
-                state.targets[indices] = targets
-            state = state._replace(points=points)
-            if state.norms is not None:
-                state = cached.with_rows(state, X, indices, grow=False)
-            self._install(cached.centred(state), np.unique(indices // BUCKET))
+            n, count = self.n, len(indices)
+            old, new = (
+                records if records is None else records[part]
+                for part in (slice(count), slice(count, None))
+            )
+            state = cached.replaced(state, indices, X[:count], old)
+            buckets = indices // BUCKET
+            if count < X.shape[0]:
+                state = cached.appended(state, X[count:], new)
+                last = np.arange(n // BUCKET, -(-state.points.n // BUCKET))
+                buckets = np.concatenate([buckets, last])
+            self._install(cached.centred(state), np.unique(buckets))
         self.lock.unfinished = None
+
+    def set_records(self, indices, records):
+        """Change what is kept beside some points. O(1) each; the version stays."""
+        with self.lock.changing():
+            self._finished()
+            self.lock.write(self._set_records, indices, records)
+
+    def _set_records(self, indices, records):
+        held = self._state.records
+        held = cached.with_records(held.copy() if self._shared else held, records)
+        held[indices] = records
+        self._set(self._state._replace(records=held))
 
     def remove(self, indices):
         """Remove points; later ones move up, as in `numpy.delete`. O(n) a column."""
@@ -818,7 +825,7 @@ class Index:
                 if self._state.cells is not None:
                     rest = self._state.coded, space.rows, space.origin
                     self._state.cells.check(*rest)
-            assert self.targets is None or len(self.targets) == n, "targets"
+            assert self.records is None or len(self.records) == n, "records"
             return float(off)
 
     def saved(self):

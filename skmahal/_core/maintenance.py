@@ -114,8 +114,8 @@ class MetricMaintenance:
         :meth:`kneighbors` has for queries like the points, or like recent queries.
     seed : int or None, default=None
         Determines the secret key and the sketches; None uses the operating system.
-    targets : ndarray of n rows, or None
-        Targets, one row per point.
+    records : ndarray of n rows, or None
+        What is kept beside the points, one row each, as their targets.
 
     Attributes
     ----------
@@ -125,8 +125,8 @@ class MetricMaintenance:
         How distances are computed at present.
     n, d, k, m, L, R, lead : int
         Points, features, rows of U, and the values in use of the parameters.
-    U, X, targets, dtype, version
-        Metric, points, their targets and type, and the number of changes so far.
+    U, X, records, dtype, version
+        Metric, points, their records and type, and the number of changes so far.
 
     Examples
     --------
@@ -157,7 +157,7 @@ class MetricMaintenance:
         adaptive=False,
         recall=None,
         seed=None,
-        targets=None,
+        records=None,
     ):
         """Initialize: keep U and the x_i. Π_j and x̃_ij are computed on first use."""
         self._set_parameters(eps, delta, m, L, R, lead, sketch, adaptive, recall)
@@ -172,7 +172,7 @@ class MetricMaintenance:
         if self.L > _DEFAULT_L and not self.adaptive:
             check_memory(self.L, m, n, k, X.dtype.itemsize)
         aims = {"n_neighbors": n_neighbors, "eps": self.eps, "recall": self.recall}
-        self.index = Index(U, X, targets=targets, **aims)
+        self.index = Index(U, X, records=records, **aims)
         key = np.random.default_rng(seeds).bytes(_KEY_BYTES)
         self._held, self._pool = self._new_sketches(m, key), None
         self._missed = -1, 0.0
@@ -206,7 +206,7 @@ class MetricMaintenance:
         return min(m, 1 << (k - 1).bit_length()) if self.sketch == "srht" else m
 
     def __getattr__(self, name):
-        if name in ("n", "d", "k", "dtype", "version", "U", "X", "targets"):
+        if name in ("n", "d", "k", "dtype", "version", "U", "X", "records"):
             return getattr(self.index, name)
         if name == "engine":
             way = self.ways()["distances"]
@@ -276,10 +276,10 @@ class MetricMaintenance:
         to_dense = sparse.issparse(rows) and not sparse.issparse(self.X)
         return rows.toarray() if to_dense else rows
 
-    def update_x(self, z, i, targets=None):
+    def update_x(self, z, i, records=None):
         """UpdateX: replace the point x_i by `z`, so that x̃_ij = Π_j U z.
 
-        `z` is (d,) or (c, d); the positions `i` are distinct. `targets` are those of
+        `z` is (d,) or (c, d); the positions `i` are distinct. `records` are those of
         the new points. O(kd + d log n) each, and O(mk) per sketch.
         """
         with self.index.lock.changing():
@@ -288,16 +288,16 @@ class MetricMaintenance:
             rows, c = z.shape[0], len(i)
             if rows != c:
                 raise ValueError(f"z has {rows} rows, expected {c}, one for each i.")
-            self.index.assign(i, z, targets)
+            self.index.assign(i, z, records)
 
-    def append(self, X, targets=None):
+    def append(self, X, records=None):
         """UpdateX at the end: add points. O(kd + d log n) each, and O(mk) per sketch.
 
         If m is "auto" and too small for the promise at the new size, new sketches are
         drawn, with enough rows for twice the points.
         """
         with self.index.lock.changing():
-            self.index.append(self._new_points("X", X), targets)
+            self.index.append(self._new_points("X", X), records)
 
     def remove(self, indices):
         """UpdateX by removal: later points move up, as with `numpy.delete`. O(nd)."""

@@ -65,6 +65,31 @@ def kept_rows(buffer, mask):
     return kept
 
 
+def records_from(columns):
+    """One array of records, with a field for each of the arrays `columns`, by name.
+
+    An array that is alone under the name "" is returned as it is.
+
+    >>> records_from({"id": np.array(["a", "b"]), "weight": np.ones(2)})["id"]
+    array(['a', 'b'], dtype='<U1')
+    """
+    if set(columns) == {""}:
+        return columns[""]
+    kinds = [(name, held.dtype, held.shape[1:]) for name, held in columns.items()]
+    records = np.empty(len(next(iter(columns.values()))), dtype=kinds)
+    for name, column in columns.items():
+        records[name] = column
+    return records
+
+
+def columns_of(records):
+    """The arrays that :func:`records_from` made records of; copies of fields."""
+    if records.dtype.names is None:
+        return {"": records}
+    names = records.dtype.names
+    return {name: np.ascontiguousarray(records[name]) for name in names}
+
+
 def block(rows, here):
     """Some rows; a copy of them if they are mapped from a file.
 

@@ -146,7 +146,7 @@ def cost(way, n, d, r, opened, many):
     The way "cells" is by r cells, of which some are probed with that share of points.
     """
     last = _LAST * (_ROW + _ROW_COLUMN * d)
-    code = opened * (_CODE + _CODE_COLUMN * d)
+    code = opened * _out_of_order(d)
     if way == "lead" and many:
         return n * ((r + 2) * _PRODUCT + _BOUND + code) + last
     if way == "lead":
@@ -163,6 +163,11 @@ def cost(way, n, d, r, opened, many):
 def _per_code(d):
     """Nanoseconds of the bound of a cell, or of a point in it."""
     return 2 * _IN_ORDER + d * _CODE_COLUMN
+
+
+def _out_of_order(d):
+    """Nanoseconds of a bound from one code that is read by itself."""
+    return _CODE + d * _CODE_COLUMN
 
 
 def cost_of_all(way, n, d, r, opened, many, itemsize=4):
@@ -477,19 +482,27 @@ class DenseSearch:
             return self._find(queries, found, part, way, 1 << 24)
         way = way if self.r_one else "codes"
         loops, *rest = self._arguments(queries, found, part, way)
-        first, P = loops.Codes(*self.codes), self.P[:0]
+        first, P, n, most = loops.Codes(*self.codes), self.P[:0], self.n, self.n
         if way == "lead":
             first, P = loops.Codes(*self.short), self.P[: self.r_one]
-        n, RUN = self.n, loops.RUN
+            # To read more codes out of order takes longer than to read all in order.
+            in_order = cost("codes", n, self.d, 0, 0.0, many=False)
+            most = int(in_order / _out_of_order(self.d))
+        RUN = loops.RUN
         out = np.empty(n, np.float32), np.empty(-(-n // RUN), np.float32)
         given = P, self.unit, self.norm_unit, rest[0], first, self.norms, out
         parts = slices(n, -(-n // (jobs * RUN)) * RUN)
         run(lambda part: loops.code_bounds(part.start, part.stop, *given), parts, jobs)
         size = -(-self._most_rows(n) // RUN) * RUN if self.is_mapped else n
-        for part in slices(n, size):
-            loops.nearest_by_bounds(part.start, part.stop, out, self.norm_unit, *rest)
+        given = most, out, self.norm_unit, *rest
+        for here in slices(n, size):
+            loops.nearest_by_bounds(here.start, here.stop, *given)
             if self.is_mapped:
                 release(self.space.rows)
+            if found[2][part.start] < 0:
+                for values, start in zip(found, (n, np.inf, 0), strict=True):
+                    values[part] = start
+                return self._find_one(queries, found, part, "codes", jobs)
 
     def lead_factors(self, gradients, lengths):
         """What leading coordinates are multiplied by to be bounds.

@@ -11,12 +11,20 @@ from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
 
 from skmahal import _metric_learner as learners
-from skmahal._compat import HasMethods, Interval, StrOptions
+from skmahal._compat import (
+    HasMethods,
+    Interval,
+    KNeighborsMixin,
+    Options,
+    RadiusNeighborsMixin,
+    StrOptions,
+)
 from skmahal._core import checks
 from skmahal._core.bounds import SKETCHES
 from skmahal._core.guarantees import METHODS
 from skmahal._core.index import WORKING_BYTES
 from skmahal._core.maintenance import MetricMaintenance
+from skmahal._core.points import records_from
 from skmahal._core.threads import one_blas_thread, thread_count
 from skmahal._estimator import (
     Persistent,
@@ -25,6 +33,8 @@ from skmahal._estimator import (
     seed_from,
     validated,
 )
+
+from ._records import Arrivals, Positions, as_ids, has_field
 
 ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 _FLOATS = frozenset(map(np.dtype, ROWS["dtype"]))
@@ -36,6 +46,9 @@ _OF_MAINTENANCE += ("adaptive", "recall")
 
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
+
+# Names that scikit-learn has for the metrics there are.
+_METRICS = ("minkowski", "euclidean", "mahalanobis")
 
 # Bytes of codes from which on threads share the work of one query, and products of
 # coordinates from which on they share that of many.
@@ -64,6 +77,10 @@ class SketchedNeighborsBase(Persistent):
         "n_candidates": [_POSITIVE, StrOptions({"exact", "certified"})],
         "recall": [None, Interval(Real, 0, 1, closed="neither")],
         "adaptive": ["boolean"],
+        "max_points": [_POSITIVE, None],
+        "metric": [StrOptions(set(_METRICS))],
+        "p": [Options(Real, {2})],
+        "metric_params": [dict, None],
         "random_state": ["random_state"],
         "n_jobs": [Integral, None],
     }
@@ -74,6 +91,61 @@ class SketchedNeighborsBase(Persistent):
     R_ = property(attrgetter("_maintenance.R"), doc="Sketches for a distance query.")
     lead_ = property(attrgetter("_maintenance.lead"), doc="Leading directions kept.")
     n_samples_fit_ = property(attrgetter("_maintenance.n"), doc="Number of points.")
+    # What functions of scikit-learn read that take an index in place of points.
+    _fit_X = property(attrgetter("_maintenance.X"), doc="The points.")
+
+    @property
+    def ids_(self):
+        """Ids of the points, in order of position; their positions if none were given.
+
+        An array of shape (n_samples_fit,), a copy.
+        """
+        index = self._fitted().index
+        with index.lock.reading():
+            if has_field(index, "id"):
+                return index.records["id"].copy()
+            return np.arange(index.n)
+
+    def points(self, ids=None):
+        """The points with some ids, in the type of the index. O(d) each.
+
+        Parameters
+        ----------
+        ids : int, str or array-like of them, default=None
+            Ids; None is all points in order of position.
+
+        Returns
+        -------
+        X : {ndarray, sparse matrix} of shape (n_points, n_features)
+            A copy.
+
+        Examples
+        --------
+        >>> from skmahal import SketchedMahalanobisNeighbors
+        >>> X = [[0.0, 1.0], [2.0, 3.0]]
+        >>> index = SketchedMahalanobisNeighbors(1).fit(X, ids=["a", "b"])
+        >>> index.points("b"), len(index), "c" in index
+        (array([[2., 3.]]), 2, False)
+        """
+        index = self._fitted().index
+        with index.lock.reading():
+            if ids is None:
+                return index.X.copy()
+            return index.X[self._positions.of(ids, index)]
+
+    def __len__(self):
+        """Number of points; 0 before `fit`."""
+        return self._maintenance.n if "_maintenance" in vars(self) else 0
+
+    def __bool__(self):
+        # An estimator is not false because it is not fitted.
+        return True
+
+    def __contains__(self, one):
+        """Whether a point has this id. O(1) on average."""
+        index = self._fitted().index
+        with index.lock.reading():
+            return self._positions.has(one, index)
 
     @property
     def recall_(self):
@@ -185,19 +257,25 @@ class SketchedNeighborsBase(Persistent):
                 self._followed = followed
                 raise
 
-    def remove_points(self, indices):
+    def remove_points(self, indices=None, *, ids=None):
         """Remove points; later ones move up, as with `numpy.delete`. O(n) per column.
 
         Parameters
         ----------
-        indices : int or array-like of int
-            Positions of the points. At least one point must be left.
+        indices : int, array-like of int, or array-like of bool, default=None
+            Positions of the points, or a mask. At least one point must be left.
+        ids : int, str or array-like of them, default=None
+            Ids of the points, in place of `indices`.
 
         Returns
         -------
         self : object
         """
-        self._fitted().remove(indices)
+        held = self._fitted()
+        with held.index.lock.changing():
+            indices = self._chosen(held.index, indices, ids)
+            self._arrivals.reset()
+            held.remove(indices)
         return self
 
     def refresh_sketches(self):
@@ -269,12 +347,14 @@ class SketchedNeighborsBase(Persistent):
     def _saved(self, state):
         if "_maintenance" in state:
             state["_maintenance"] = state["_maintenance"].saved()
+            del state["_positions"], state["_arrivals"]
         return super()._saved(state)
 
     def _restored(self, state):
         if "_maintenance" in state:
             held = MetricMaintenance.restored(state["_maintenance"])
-            state["_maintenance"] = held
+            state |= {"_maintenance": held}
+            state |= {"_positions": Positions(), "_arrivals": Arrivals()}
             require_width(state, held.d)
         return super()._restored(state)
 
@@ -286,58 +366,194 @@ class SketchedNeighborsBase(Persistent):
             check_is_fitted(self)
             raise
 
-    def _build(self, X, y=None, targets=None):
-        """Learn the metric and index validated points."""
+    def _build(self, X, y=None, ids=None, taught=None, **columns):
+        """Learn the metric and index validated points.
+
+        `columns` have what is kept beside them. Of the points, the last `max_points`
+        are kept, and those at `taught` have targets, None if all have.
+        """
         if self.recall is not None and self.n_candidates != "exact":
             raise ValueError(
                 f"recall needs n_candidates='exact', got {self.n_candidates!r}."
             )
-        U, learner = learners.resolve_components(self.metric_learner, X, y, X.shape[1])
+        given = self._given_metric()
+        known = (X, y) if taught is None else (X[taught], y[taught])
+        U, learner = learners.resolve_components(given, *known, X.shape[1])
+        if ids is not None:
+            columns["id"] = as_ids(ids, X.shape[0])
+        if self.max_points is not None:
+            columns["arrival"] = np.arange(X.shape[0])
+            X = X[-self.max_points :]
+        records = None
+        if columns:
+            last = {name: held[-X.shape[0] :] for name, held in columns.items()}
+            records = records_from(last)
         parameters = {name: getattr(self, name) for name in _OF_MAINTENANCE}
         seed, jobs = seed_from(self.random_state), thread_count(self.n_jobs)
         with one_blas_thread():
-            held = MetricMaintenance(U, X, targets=targets, seed=seed, **parameters)
+            held = MetricMaintenance(U, X, records=records, seed=seed, **parameters)
             held.index.prepare(jobs)
         self.metric_learner_, self._followed = learner, learners.token_of(learner)
         self._maintenance = held
+        self._positions, self._arrivals = Positions(), Arrivals()
 
-    def _append(self, X, y=None, targets=None):
+    def _given_metric(self):
+        """The parameter `metric_learner`, or the metric as scikit-learn spells it."""
+        if self.metric_params is None:
+            if self.metric == "mahalanobis" and self.metric_learner is None:
+                raise ValueError(
+                    "metric='mahalanobis' needs metric_params={'V': covariance} or "
+                    "{'VI': its inverse}, or a metric_learner, got neither."
+                )
+            return self.metric_learner
+        if self.metric_learner is not None:
+            raise ValueError(
+                "metric_params must be None if metric_learner is given, got "
+                f"{list(self.metric_params)}."
+            )
+        if self.metric != "mahalanobis" or self.metric_params.keys() - {"V", "VI"}:
+            raise ValueError(
+                "metric_params must be {'V': covariance} or {'VI': its inverse} with "
+                f"metric='mahalanobis', got the keys {list(self.metric_params)} with "
+                f"metric={self.metric!r}."
+            )
+        return self.metric_params
+
+    def _append(self, X, y=None, ids=None, taught=None, **columns):
         """Add points; an online learner learns from them, and the metric follows it.
+
+        Arguments are those of :meth:`_build`. If the index is a window that is full,
+        the points that came first are replaced, and their positions are returned.
+        """
+        held = self._maintenance
+        index, X = held.index, in_type(X, held.dtype)
+        with index.lock.changing():
+            columns |= self._new_ids(index, ids, X.shape[0])
+            left, n, points = self._leaving(index, X.shape[0]), index.n, index.points
+            new = held._new_points("X", X)
+            if self.max_points is not None:
+                arrivals = index.records["arrival"]
+                columns["arrival"] = self._arrivals.numbers(new.shape[0], arrivals)
+                new = new[-self.max_points :]
+            count = new.shape[0]
+            last = {name: held[-count:] for name, held in columns.items()}
+            records = records_from(last) if last else None
+            old_rows, old = index.X[left], _some(index.records, left)
+
+            def put():
+                if left.size:
+                    index.assign(left, new, records)
+                else:
+                    index.append(new, records)
+
+            def undo():
+                self._arrivals.reset()
+                if index.points is not points:
+                    index.truncate(n)
+                    if left.size:
+                        index.assign(left, old_rows, old)
+
+            known = (X, y) if taught is None else (X[taught], y[taught])
+            try:
+                self._teach(*known, put, undo)
+            except BaseException:
+                self._arrivals.reset()
+                raise
+            if "id" in last:
+                at = np.concatenate([left, np.arange(n, index.n)])
+                self._positions.follow(points, old["id"], last["id"], at, index)
+        return left
+
+    def _teach(self, X, y, change, undo):
+        """Let an online learner learn, make a change, and follow the learner.
 
         An error undoes all of it before the last step, which changes the metric.
         """
         held, learner = self._maintenance, self.metric_learner_
-        X = in_type(X, held.dtype)
-        with held.index.lock.changing():
-            if y is None or not learners.learns_online(learner):
-                held.append(X, targets)
-                return
-            n, U, followed = held.n, held.U, self._followed
-            before = vars(learner).copy()
-            try:
-                learner.partial_fit(X, y)
-                held.append(X, targets)
-                self._follow(held, learner)
-            except BaseException:
-                if np.array_equal(held.U, U):
-                    if held.n > n:
-                        held.index.truncate(n)
-                    restore_attributes(learner, before)
-                    self._followed = followed
-                raise
+        if y is None or not len(y) or not learners.learns_online(learner):
+            change()
+            return
+        U, followed, before = held.U, self._followed, vars(learner).copy()
+        try:
+            learner.partial_fit(X, y)
+            change()
+            self._follow(held, learner)
+        except BaseException:
+            if np.array_equal(held.U, U):
+                undo()
+                restore_attributes(learner, before)
+                self._followed = followed
+            raise
 
-    def _replace(self, indices, X, targets=None):
-        """Replace points by validated ones."""
+    def _new_ids(self, index, ids, count):
+        """The ids of points that come, as a column, or nothing if there are none."""
+        if not has_field(index, "id"):
+            if ids is None:
+                return {}
+            raise ValueError("ids must be None: the index was fitted without ids.")
+        if ids is None:
+            raise ValueError("ids are needed: the index was fitted with ids.")
+        ids = as_ids(ids, count)
+        if ids.dtype.kind != index.records.dtype["id"].kind:
+            kinds = {"i": "integers", "U": "strings"}
+            expected = kinds[index.records.dtype["id"].kind]
+            raise ValueError(f"ids must be {expected}, as those of `fit` are.")
+        for one in ids.tolist():
+            if self._positions.has(one, index):
+                raise ValueError(
+                    f"ids: a point of the index has the id {one!r} already; "
+                    "update_points replaces it."
+                )
+        return {"id": ids}
+
+    def _leaving(self, index, count):
+        """Positions of the points that leave a window when `count` points come."""
+        if self.max_points is None:
+            return np.empty(0, dtype=np.intp)
+        most = checks.as_count("max_points", self.max_points)
+        if not has_field(index, "arrival"):
+            raise ValueError(
+                f"max_points was None when the index was fitted, and is {most} now: "
+                "fit it again."
+            )
+        count = min(count, most)
+        if index.n > most:
+            # The window was made smaller.
+            arrivals = index.records["arrival"]
+            index.remove(np.argsort(arrivals, kind="stable")[: index.n - most])
+            self._arrivals.reset()
+        over = max(0, index.n + count - most)
+        return self._arrivals.oldest(over, index.records["arrival"])
+
+    def _chosen(self, index, indices, ids):
+        """Positions of points that were given by position or by id."""
+        if (indices is None) == (ids is None):
+            both = "neither" if ids is None else "both"
+            raise ValueError(f"Either indices or ids must be given, got {both}.")
+        if ids is None:
+            return checks.as_indices("indices", indices, index.n, masks=True)
+        return self._positions.of(ids, index)
+
+    def _replace(self, indices, X, ids=None, **columns):
+        """Replace points by validated ones; they keep their ids."""
         held = self._maintenance
-        X = in_type(X, held.dtype)
-        with held.index.lock.changing():
+        index, X = held.index, in_type(X, held.dtype)
+        with index.lock.changing():
+            indices = self._chosen(index, indices, ids)
             indices = checks.as_indices("indices", indices, held.n, unique=True)
             if X.shape[0] != len(indices):
                 raise ValueError(
                     f"X has {X.shape[0]} rows, expected {len(indices)}, one for each "
-                    "of indices."
+                    f"of {'indices' if ids is None else 'ids'}."
                 )
-            held.update_x(X, indices, targets)
+            if has_field(index, "arrival"):
+                arrivals = index.records["arrival"]
+                columns["arrival"] = self._arrivals.numbers(len(indices), arrivals)
+            points = index.points
+            held.update_x(X, indices, changed(index.records, indices, columns))
+            none = np.empty(0, dtype=np.intp)
+            self._positions.follow(points, none, none, none, index)
+        return indices
 
     def _queries(self, X, index):
         """Queries in the type of the points: C-contiguous rows, or CSR."""
@@ -373,10 +589,15 @@ class SketchedNeighborsBase(Persistent):
         return count
 
 
-class KNeighborsQueries:
-    """`kneighbors` and its graph, for a `SketchedNeighborsBase`."""
+class KNeighborsQueries(KNeighborsMixin):
+    """`kneighbors` and its graph, for a `SketchedNeighborsBase`.
 
-    def kneighbors(self, X=None, n_neighbors=None, return_distance=True):
+    Functions of scikit-learn take only its own class as an index.
+    """
+
+    def kneighbors(
+        self, X=None, n_neighbors=None, return_distance=True, return_ids=False
+    ):
         """Find the nearest points of each query, and their exact distances.
 
         A query costs O(kd), bounds of all points, and O(d) for every point that these
@@ -392,21 +613,25 @@ class KNeighborsQueries:
             Number of neighbours; None is the one given to the constructor.
         return_distance : bool, default=True
             Whether to return the distances.
+        return_ids : bool, default=False
+            Whether to return ids of the points in place of their positions.
 
         Returns
         -------
         neigh_dist : ndarray of shape (n_queries, n_neighbors)
             Distances, in ascending order. Only with `return_distance`.
         neigh_ind : ndarray of shape (n_queries, n_neighbors)
-            Positions of the points; ties go to the lower one.
+            Positions of the points, or their ids; ties go to the lower position.
         """
         held = self._fitted()
         index = held.index
         Q = None if X is None else self._queries(X, index)
         with index.lock.reading():
-            rows, first = (index.X, 0) if Q is None else (Q, None)
-            found = self._nearest(held, rows, n_neighbors, first)
-        return found if return_distance else found[1]
+            rows, own = (index.X, np.arange(index.n)) if Q is None else (Q, None)
+            distances, indices = self._nearest(held, rows, n_neighbors, own)
+            if return_ids and has_field(index, "id"):
+                indices = index.records["id"][indices]
+        return (distances, indices) if return_distance else indices
 
     def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
         """Graph of the nearest points of each query; cost as in :meth:`kneighbors`.
@@ -431,42 +656,47 @@ class KNeighborsQueries:
         counts = np.full(len(indices), indices.shape[1])
         return _graph(distances.ravel(), indices.ravel(), counts, n, mode)
 
-    def _nearest(self, held, Q, n_neighbors=None, first=None):
+    def _nearest(self, held, Q, n_neighbors=None, own=None):
         """Neighbours of rows Q; the index must be locked for reading.
 
-        `first` is the position of the first row if queries are points of the index,
-        which are not their own neighbours.
+        `own` are the positions of queries that are points of the index, which are not
+        their own neighbours.
         """
-        index, own = held.index, int(first is not None)
+        index, more = held.index, int(own is not None)
         K = self.n_neighbors if n_neighbors is None else n_neighbors
-        if index.n == own:
+        if index.n == more:
             raise ValueError(
                 f"n_neighbors is {K!r}, but the index has no other point than this one."
             )
-        K = checks.as_count("n_neighbors", K, most=index.n - own)
+        K = checks.as_count("n_neighbors", K, most=index.n - more)
         jobs, limited = workers(self.n_jobs, index, Q.shape[0])
         with limited:
             if self.n_candidates == "exact" or held.adaptive:
-                found = index.kneighbors(Q, K + own, jobs, approximate=True)
+                found = index.kneighbors(Q, K + more, jobs, approximate=True)
             else:
-                candidates = self._candidates(held, K, own)
-                found = held._kneighbors(Q, K + own, candidates, jobs)
-        if not own:
+                candidates = self._candidates(held, K, more)
+                found = held._kneighbors(Q, K + more, candidates, jobs)
+        if own is None:
             return found
         # A point is absent if enough others at the same place come before it; then the
         # last neighbour is dropped in its place.
         distances, indices = found
-        others = indices != np.arange(first, first + len(indices))[:, np.newaxis]
+        others = indices != own[:, np.newaxis]
         others[others.all(axis=1), -1] = False
         shape = len(indices), K
         return distances[others].reshape(shape), indices[others].reshape(shape)
 
 
-class RadiusNeighborsQueries:
+class RadiusNeighborsQueries(RadiusNeighborsMixin):
     """`radius_neighbors` and its graph, for a `SketchedNeighborsBase`."""
 
     def radius_neighbors(
-        self, X=None, radius=None, return_distance=True, sort_results=False
+        self,
+        X=None,
+        radius=None,
+        return_distance=True,
+        sort_results=False,
+        return_ids=False,
     ):
         """Find all points within a distance, exactly; cost as in :meth:`kneighbors`.
 
@@ -478,11 +708,14 @@ class RadiusNeighborsQueries:
             The distance, compared in the type of the points; None is the constructor's.
         sort_results : bool, default=False
             Whether to order by distance instead of by position.
+        return_ids : bool, default=False
+            Whether to return ids of the points in place of their positions.
 
         Returns
         -------
         neigh_dist, neigh_ind : ndarrays of shape (n_queries,) of arrays
-            Distances, only with `return_distance`, and positions of the points.
+            Distances, only with `return_distance`, and positions of the points, or
+            their ids.
         """
         index = self._fitted().index
         radius = checks.as_length("radius", self.radius if radius is None else radius)
@@ -492,6 +725,8 @@ class RadiusNeighborsQueries:
             jobs, limited = workers(self.n_jobs, index, Q.shape[0])
             with limited:
                 found = index.radius_neighbors(Q, radius, jobs)
+            named = return_ids and has_field(index, "id")
+            ids = index.records["id"].copy() if named else None
         distances, indices = (np.empty(Q.shape[0], dtype=object) for _ in range(2))
         for i, (near, at) in enumerate(zip(*found, strict=True)):
             if X is None:
@@ -499,7 +734,7 @@ class RadiusNeighborsQueries:
             if sort_results:
                 order = np.lexsort((at, near))
                 near, at = near[order], at[order]
-            distances[i], indices[i] = near, at
+            distances[i], indices[i] = near, at if ids is None else ids[at]
         return (distances, indices) if return_distance else indices
 
     def radius_neighbors_graph(
@@ -526,6 +761,19 @@ class RadiusNeighborsQueries:
         counts = [len(indices) for indices in found[1]]
         distances, indices = (np.concatenate(arrays) for arrays in found)
         return _graph(distances, indices, counts, n, mode)
+
+
+def _some(records, indices):
+    """A copy of some records; None if there are none."""
+    return None if records is None else records[indices]
+
+
+def changed(records, indices, columns):
+    """Some records with other columns; None if there are none."""
+    records = _some(records, indices)
+    for name, column in columns.items():
+        records[name] = column
+    return records
 
 
 def in_type(X, dtype):

@@ -1,5 +1,6 @@
 """Classification by a vote of the neighbours."""
 
+from contextlib import contextmanager
 from copy import copy
 
 import numpy as np
@@ -7,7 +8,7 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from skmahal._compat import fit_context
+from skmahal._compat import StrOptions, fit_context
 from skmahal._core.saved import require
 
 from ._supervised import SupervisedNeighborsBase, divided_by_weight
@@ -28,15 +29,21 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     weights : {"uniform", "distance"}, callable or None, default="uniform"
         Equal votes, votes by inverse distance, or a function from an array of distances
         to one of weights. None is "uniform".
+    class_weight : dict, "balanced" or None, default=None
+        Numbers that multiply the votes of classes, 1 for those that are not in the
+        dictionary. "balanced" is inversely proportional to the number of points of a
+        class in the index. For several outputs, a list of them.
     metric_learner, m, L, R, eps, delta : as in SketchedMahalanobisNeighbors
         The metric, and sketches, which serve only if `n_candidates` is not "exact".
     lead, sketch, n_candidates, recall, adaptive, random_state, n_jobs : as there
         Sketches, the way to search, by default exact, seed and number of threads.
+    max_points, metric, p, metric_params : as there
+        A window of a stream, and the metric as scikit-learn spells it.
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_classes,), or a list of them for several outputs
-        The classes.
+        The classes, in ascending order. Labels that come later may add to them.
     outputs_2d_ : bool
         Whether there are several outputs.
     components_, engine_, metric_learner_, n_samples_fit_ and others
@@ -55,38 +62,92 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     """
 
     _numeric = False
+    _parameter_constraints = {
+        **SupervisedNeighborsBase._parameter_constraints,
+        "class_weight": [dict, list, StrOptions({"balanced"}), None],
+    }
+
+    def __init__(
+        self,
+        n_neighbors=5,
+        *,
+        weights="uniform",
+        class_weight=None,
+        metric_learner=None,
+        m="auto",
+        L=10,
+        R="auto",
+        eps=0.2,
+        delta=0.01,
+        lead="auto",
+        sketch="gaussian",
+        n_candidates="exact",
+        recall=None,
+        adaptive=False,
+        max_points=None,
+        metric="minkowski",
+        p=2,
+        metric_params=None,
+        random_state=None,
+        n_jobs=None,
+    ):
+        super().__init__(
+            n_neighbors,
+            weights=weights,
+            metric_learner=metric_learner,
+            m=m,
+            L=L,
+            R=R,
+            eps=eps,
+            delta=delta,
+            lead=lead,
+            sketch=sketch,
+            n_candidates=n_candidates,
+            recall=recall,
+            adaptive=adaptive,
+            max_points=max_points,
+            metric=metric,
+            p=p,
+            metric_params=metric_params,
+            random_state=random_state,
+            n_jobs=n_jobs,
+        )
+        self.class_weight = class_weight
 
     @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y, classes=None):
+    def partial_fit(self, X, y, classes=None, sample_weight=None, ids=None):
         """Add points with labels. O(k(d + lead + Lm)) each; the first call is `fit`.
 
         Parameters
         ----------
-        X, y : as in :meth:`fit`
-            Points to add, and their labels. A `metric_learner` that learns online
-            continues to learn; no other is fitted again.
+        X, y, sample_weight, ids : as in :meth:`fit`
+            Points to add, their labels, weights and ids. A `metric_learner` that learns
+            online continues to learn; no other is fitted again.
         classes : array-like of shape (n_classes,), or a list of them, default=None
-            All classes there will be, for the first call; None is those in `y`. Later
-            calls may repeat it.
+            All classes there will be, for the first call; later calls may repeat it.
+            With None in the first call, classes may come with any call.
 
         Returns
         -------
         self : SketchedMahalanobisClassifier
         """
         if not hasattr(self, "_maintenance"):
-            fitted = copy(self)
-            fitted._build(*fitted._validated(X, y, reset=True, classes=classes))
+            fitted, options = copy(self), {"reset": True, "classes": classes}
+            X, y, known, columns = fitted._validated(X, y, sample_weight, **options)
+            fitted._build(X, y, ids, known, **columns)
             self.__dict__ = vars(fitted)
             return self
         if classes is not None:
             again = _class_lists(classes, len(self._classes))
             for known, given in zip(self._classes, again, strict=True):
-                if not np.array_equal(known, given):
+                if not np.array_equal(np.sort(known), given):
                     raise ValueError(
                         f"classes must be those of the first call, {_listed(known)}, "
                         f"got {_listed(given)}."
                     )
-        self._append(*self._validated(X, y))
+        with self._maintenance.index.lock.changing(), self._keeping_classes():
+            X, y, known, columns = self._validated(X, y, sample_weight)
+            self._append(X, y, ids, known, **columns)
         return self
 
     def predict(self, X):
@@ -123,37 +184,107 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
 
     @property
     def classes_(self):
-        """The classes, or a list of the classes of every output."""
-        return self._classes if self.outputs_2d_ else self._classes[0]
+        """The classes in ascending order, or a list of them for several outputs."""
+        classes = [np.sort(known) for known in self._classes]
+        return classes if self.outputs_2d_ else classes[0]
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
         tags.classifier_tags.multi_label = True
         return tags
 
-    def _encoded(self, y, reset, classes=None):
-        """Labels, and their positions among the classes, (n_samples, n_outputs)."""
+    @contextmanager
+    def _keeping_classes(self):
+        before = self._classes
+        try:
+            yield
+        except BaseException:
+            self._classes = before
+            raise
+
+    def _class_weights(self, output):
+        """What the votes of the classes of an output are multiplied by."""
+        classes, given = self._classes[output], self.class_weight
+        if given is None:
+            return 1.0
+        if isinstance(given, list):
+            if len(given) != len(self._classes):
+                raise ValueError(
+                    f"class_weight must have one item for each of {len(self._classes)} "
+                    f"outputs, got {len(given)}."
+                )
+            given = given[output]
+        elif isinstance(given, dict) and len(self._classes) > 1:
+            raise ValueError(
+                "class_weight must be a list if there are several outputs."
+            )
+        if isinstance(given, dict):
+            return np.array([given.get(one, 1.0) for one in classes.tolist()])
+        targets = self._maintenance.records["target"][:, output]
+        counts = np.bincount(targets[targets >= 0], minlength=len(classes))
+        return counts.sum() / (len(classes) * np.maximum(counts, 1))
+
+    def _are_known(self, records):
+        return (records["target"] >= 0).all(axis=-1)
+
+    def _filled(self, y, reset, classes=None):
+        """Labels with any class in place of those that are not known, and which are.
+
+        The latter is None if all are known.
+        """
+        known = _are_labels(y)
+        if known is None:
+            return y, None
+        labels = np.asarray(y, dtype=object)
+        if known.any():
+            values = np.array(labels[known].tolist())
+        elif reset and classes is None:
+            raise ValueError(
+                "y has no label: the first call needs one, or the argument classes."
+            )
+        else:
+            n_outputs = 1 if labels.ndim == 1 else labels.shape[1]
+            lists = _class_lists(classes, n_outputs) if reset else self._classes
+            values = np.array([some[0] for some in lists]).reshape(1, *labels.shape[1:])
+        filled = np.empty(labels.shape, dtype=values.dtype)
+        filled[:] = values[0]
+        filled[known] = values if known.any() else values[:0]
+        return filled, known
+
+    def _encoded(self, y, known, reset, classes=None):
+        """Labels, and numbers of their classes, -1 where they are not known.
+
+        Numbers are in order of arrival, (n_samples, n_outputs).
+        """
         if reset and y.shape[1:] == (1,):
             # One column of labels is one output, with scikit-learn's warning.
             y = column_or_1d(y, warn=True)
         columns = y.reshape(len(y), -1)
-        if reset:
+        if reset or not self._fixed:
             check_classification_targets(columns)
+        if reset:
+            self._fixed = classes is not None
             if classes is None:
                 self._classes = [np.unique(column) for column in columns.T]
             else:
                 self._classes = _class_lists(classes, columns.shape[1])
+        elif not self._fixed:
+            pairs = zip(self._classes, columns.T, strict=True)
+            self._classes = [_with_new(*pair) for pair in pairs]
         pairs = zip(columns.T, self._classes, strict=True)
-        return y, np.stack([_codes(*pair) for pair in pairs], axis=1)
+        codes = np.stack([_codes(*pair) for pair in pairs], axis=1)
+        if known is not None:
+            codes[~known] = -1
+        return y, codes
 
     def _restored(self, state):
         state = super()._restored(state)
         if "_maintenance" in state:
-            targets = state["_maintenance"].targets
+            targets = state["_maintenance"].records["target"]
             counts = [len(classes) for classes in state["_classes"]]
             fits = targets.dtype.kind == "i" and targets.shape[1:] == (len(counts),)
             require(fits, f"targets are not positions of {len(counts)} outputs")
-            within = (targets >= 0).all() and (targets < counts).all()
+            within = (targets >= -1).all() and (targets < counts).all()
             require(within, "a target is not among the classes")
         return state
 
@@ -166,9 +297,12 @@ def _vote(fitted, labels, weights, result):
     for output, classes in enumerate(fitted._classes):
         # Each query counts in its own range of len(classes) bins.
         starts = len(classes) * np.arange(n_queries)[:, np.newaxis]
-        bins = (labels[:, :, output] + starts).ravel()
+        # A point without a label has weight 0, whatever it votes for.
+        bins = (np.maximum(labels[:, :, output], 0) + starts).ravel()
         votes = np.bincount(bins, weights.ravel(), minlength=n_queries * len(classes))
-        votes = votes.reshape(n_queries, len(classes))
+        votes = votes.reshape(n_queries, len(classes)) * fitted._class_weights(output)
+        order = np.argsort(classes)
+        votes, classes = votes[:, order], classes[order]
         # Votes are compared before a division rounds them.
         if result == "winner":
             results.append(classes[votes.argmax(axis=1)])
@@ -177,6 +311,42 @@ def _vote(fitted, labels, weights, result):
     if result == "winner" and fitted.outputs_2d_:
         return [np.stack(results, axis=1)]
     return results
+
+
+def _are_labels(y):
+    """Which rows of `y` have labels; None if all have.
+
+    >>> _are_labels(["a", None, "b"])
+    array([ True, False,  True])
+    """
+    array = y if hasattr(y, "dtype") else _as_objects(y)
+    if array is None or array.dtype.kind in "biuUS":
+        return None
+    array = np.asarray(array)
+    if array.dtype.kind == "f":
+        missing = np.isnan(array)
+    else:
+        values = array.ravel().tolist()
+        missing = np.array([one is None or one != one for one in values], dtype=bool)
+    missing = missing.reshape(len(array), -1).any(axis=1)
+    return ~missing if missing.any() else None
+
+
+def _as_objects(y):
+    """A list of labels as an array of objects; None where it has no such form."""
+    try:
+        return np.asarray(y, dtype=object)
+    except ValueError:
+        return None
+
+
+def _with_new(classes, labels):
+    """Classes, and behind them the labels that are not among them."""
+    new = np.unique(labels)
+    if (new.dtype.kind in "US") != (classes.dtype.kind in "US"):
+        return classes
+    new = new[~np.isin(new, classes)]
+    return np.concatenate([classes, new]) if len(new) else classes
 
 
 def _class_lists(classes, n_outputs):
@@ -195,8 +365,10 @@ def _class_lists(classes, n_outputs):
 def _codes(labels, classes):
     """Position of every label among the classes; an unknown label is an error."""
     if labels.dtype.kind == classes.dtype.kind in "biufUS":
-        places = np.searchsorted(classes, labels)
+        order = np.argsort(classes)
+        places = np.searchsorted(classes, labels, sorter=order)
         places[places == len(classes)] = 0
+        places = order[places]
         codes = np.where(classes[places] == labels, places, -1)
     else:
         place = {label: code for code, label in enumerate(classes.tolist())}

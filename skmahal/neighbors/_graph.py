@@ -73,6 +73,10 @@ class SketchedMahalanobisNeighborsTransformer(
         n_candidates="exact",
         recall=None,
         adaptive=False,
+        max_points=None,
+        metric="minkowski",
+        p=2,
+        metric_params=None,
         random_state=None,
         n_jobs=None,
     ):
@@ -86,6 +90,8 @@ class SketchedMahalanobisNeighborsTransformer(
         self.n_candidates = n_candidates
         self.recall = recall
         self.adaptive = adaptive
+        self.max_points = max_points
+        self.metric, self.p, self.metric_params = metric, p, metric_params
         self.random_state = random_state
         self.n_jobs = n_jobs
 

@@ -44,22 +44,23 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
     _numeric = True
 
     @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y):
+    def partial_fit(self, X, y, sample_weight=None, ids=None):
         """Add points with targets. O(k(d + lead + Lm)) each; the first call is `fit`.
 
         Parameters
         ----------
-        X, y : as in :meth:`fit`
-            Points to add, and their targets. A `metric_learner` that learns online
-            continues to learn; no other is fitted again.
+        X, y, sample_weight, ids : as in :meth:`fit`
+            Points to add, their targets, weights and ids. A `metric_learner` that
+            learns online continues to learn; no other is fitted again.
 
         Returns
         -------
         self : SketchedMahalanobisRegressor
         """
         if not hasattr(self, "_maintenance"):
-            return self.fit(X, y)
-        self._append(*self._validated(X, y))
+            return self.fit(X, y, sample_weight, ids)
+        X, y, _, columns = self._validated(X, y, sample_weight)
+        self._append(X, y, ids, **columns)
         return self
 
     def predict(self, X):

@@ -1,16 +1,19 @@
 """The base of classifier and regressor: points with targets, weighted neighbours."""
 
+from contextlib import nullcontext
 from copy import copy
 
 import numpy as np
 from scipy import sparse
+from sklearn.utils import check_array
 
 from skmahal._compat import StrOptions, fit_context
-from skmahal._core.checks import as_count, as_matrix
+from skmahal._core.checks import as_count, as_indices, as_matrix
 from skmahal._core.threads import slices
 from skmahal._estimator import validated
 
-from ._base import ROWS, KNeighborsQueries, SketchedNeighborsBase, memory
+from ._base import ROWS, KNeighborsQueries, SketchedNeighborsBase, changed, memory
+from ._records import as_weights
 
 # Numbers at work for each neighbour of a query, beside its targets.
 _PER_NEIGHBOUR = 8
@@ -44,6 +47,10 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         n_candidates="exact",
         recall=None,
         adaptive=False,
+        max_points=None,
+        metric="minkowski",
+        p=2,
+        metric_params=None,
         random_state=None,
         n_jobs=None,
     ):
@@ -57,11 +64,13 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         self.n_candidates = n_candidates
         self.recall = recall
         self.adaptive = adaptive
+        self.max_points = max_points
+        self.metric, self.p, self.metric_params = metric, p, metric_params
         self.random_state = random_state
         self.n_jobs = n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y):
+    def fit(self, X, y, sample_weight=None, ids=None):
         """Learn the metric and index the points with their targets. O(nkd).
 
         Parameters
@@ -69,35 +78,115 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
             Points. A copy is kept.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
-            Targets.
+            Targets. A classifier takes None, or NaN, for a point whose label is not
+            known yet.
+        sample_weight : array-like of shape (n_samples,), default=None
+            Numbers of at least 0 that multiply the weights of points in predictions.
+            None is 1 for all. Points of weight 0 are not counted as neighbours.
+        ids : array-like of shape (n_samples,), default=None
+            Different integers or strings that name the points. With None, the positions
+            of the points are their ids, which change when points are removed.
 
         Returns
         -------
         self : object
         """
         fitted = copy(self)
-        fitted._build(*fitted._validated(X, y, reset=True))
+        X, y, taught, columns = fitted._validated(X, y, sample_weight, reset=True)
+        if not columns["weight"].any():
+            raise ValueError("sample_weight must not be zero for all points.")
+        fitted._build(X, y, ids, taught, **columns)
         self.__dict__ = vars(fitted)
         return self
 
-    def update_points(self, indices, X, y):
+    def update_points(
+        self, indices=None, X=None, y=None, sample_weight=None, *, ids=None
+    ):
         """Replace points and their targets. O(k(d + lead + Lm) + d log n) each.
 
         Parameters
         ----------
-        indices : int or array-like of shape (n_points,)
-            Positions, each at most once.
-        X, y : as in :meth:`fit`
-            The new points, and their targets.
+        indices : int, array-like of int, or array-like of bool, default=None
+            Positions, each at most once, or a mask.
+        X, y, sample_weight : as in :meth:`fit`
+            The new points, their targets and weights. They keep their ids.
+        ids : int, str or array-like of them, default=None
+            Ids of the points, in place of `indices`.
 
         Returns
         -------
         self : object
         """
-        self._fitted()
-        X, _, targets = self._validated(X, y)
-        self._replace(indices, X, targets)
+        held = self._fitted()
+        with held.index.lock.changing(), self._keeping_classes():
+            X, _, _, columns = self._validated(X, y, sample_weight)
+            self._replace(indices, X, ids, **columns)
         return self
+
+    def update_labels(self, indices=None, y=None, sample_weight=None, *, ids=None):
+        """Set or correct the targets of points of the index. O(1) each.
+
+        A `metric_learner` that learns online learns from points that had no label
+        before.
+
+        Parameters
+        ----------
+        indices : int, array-like of int, or array-like of bool, default=None
+            Positions, each at most once, or a mask.
+        y : array-like of shape (n_points,) or (n_points, n_outputs)
+            Their targets, as in :meth:`fit`.
+        sample_weight : array-like of shape (n_points,), default=None
+            Their weights; None leaves these as they are.
+        ids : int, str or array-like of them, default=None
+            Ids of the points, in place of `indices`.
+
+        Returns
+        -------
+        self : object
+
+        Examples
+        --------
+        >>> from skmahal import SketchedMahalanobisClassifier
+        >>> X, y = [[0.0], [1.0], [5.0]], ["low", "low", None]
+        >>> knn = SketchedMahalanobisClassifier(1).fit(X, y, ids=[10, 11, 12])
+        >>> knn.predict([[4.0]])
+        array(['low'], dtype='<U3')
+        >>> knn.update_labels(ids=[12], y=["high"]).predict([[4.0]])
+        array(['high'], dtype='<U4')
+        """
+        index = self._fitted().index
+        with index.lock.changing(), self._keeping_classes():
+            at = self._chosen(index, indices, ids)
+            at = as_indices("indices", at, index.n, unique=True)
+            y, known = self._plain(y)
+            y = check_array(y, dtype=None, ensure_2d=False, input_name="y")
+            if len(y) != len(at):
+                raise ValueError(
+                    f"y has {len(y)} targets, expected {len(at)}, one for each point."
+                )
+            y, _, columns = self._columns(y, known, sample_weight)
+            if sample_weight is None:
+                del columns["weight"]
+            old = index.records[at]
+            new = changed(index.records, at, columns)
+            late = np.flatnonzero(~self._are_known(old) & self._are_known(new))
+
+            def change():
+                index.set_records(at, new)
+
+            def undo():
+                index.set_records(at, old)
+
+            self._teach(index.X[at[late]], y[late], change, undo)
+        return self
+
+    def _keeping_classes(self):
+        """A context that takes back what new targets have changed if it raises."""
+        return nullcontext()
+
+    def _are_known(self, records):
+        """Which records have targets."""
+        return np.ones(records.shape, dtype=bool)
 
     def __sklearn_tags__(self):
         tags = super().__sklearn_tags__()
@@ -105,27 +194,48 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         tags.target_tags.multi_output = True
         return tags
 
-    def _validated(self, X, y, reset=False, **options):
-        """Points, targets for a metric learner, and targets as they are stored."""
+    def _validated(self, X, y, sample_weight=None, reset=False, **options):
+        """Points, and what :meth:`_columns` makes of their targets and weights."""
+        y, known = self._plain(y, reset, **options)
+        X, y = validated(self, X, y, reset=reset, multi_output=True, **ROWS)
+        return X, *self._columns(y, known, sample_weight, reset, **options)
+
+    def _plain(self, y, reset=False, **options):
+        """Targets without missing ones, and which of them were there.
+
+        The latter is None if all were.
+        """
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
-        if self._numeric and y is not None:
-            try:
-                given = np.asarray(y)
-                y = given.astype(np.float64) if given.dtype.kind in "OUS" else y
-            except (TypeError, ValueError, OverflowError) as error:
-                raise ValueError(f"y must be an array of numbers: {error}") from error
-        X, y = validated(self, X, y, reset=reset, multi_output=True, **ROWS)
+        if y is None or not self._numeric:
+            return (y, None) if y is None else self._filled(y, reset, **options)
+        try:
+            given = np.asarray(y)
+            return given.astype(np.float64) if given.dtype.kind in "OUS" else y, None
+        except (TypeError, ValueError, OverflowError) as error:
+            raise ValueError(f"y must be an array of numbers: {error}") from error
+
+    def _columns(self, y, known, sample_weight, reset=False, **options):
+        """Targets for a metric learner, which of them are known, and columns.
+
+        The columns are targets and weights as they are stored.
+        """
         count = y.size // len(y)
-        if not reset and count != (expected := self._maintenance.targets.shape[1]):
+        if not reset and count != (expected := self._n_outputs):
             raise ValueError(f"y has {count} outputs, expected {expected}.")
+        weights = as_weights(sample_weight, len(y))
         if self._numeric:
             targets = y.reshape(len(y), -1).astype(np.float64)
         else:
-            y, targets = self._encoded(y, reset, **options)
+            y, targets = self._encoded(y, known, reset, **options)
         if reset:
             self.outputs_2d_ = y.ndim == 2
-        return X, y[:, 0] if y.shape[1:] == (1,) else y, targets
+        y = y[:, 0] if y.shape[1:] == (1,) else y
+        return y, known, {"target": targets, "weight": weights}
+
+    @property
+    def _n_outputs(self):
+        return self._maintenance.records["target"].shape[1]
 
     def _decided(self, X, decide, *args):
         """Arrays that `decide` makes of the targets and weights of neighbours.
@@ -138,21 +248,59 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         index = held.index
         Q = None if X is None else fitted._queries(X, index)
         with index.lock.reading():
-            rows_of, targets = index.X if Q is None else Q, index.targets
+            rows_of, records = index.X if Q is None else Q, index.records
             count, K = rows_of.shape[0], as_count("n_neighbors", fitted.n_neighbors)
             n_classes = sum(map(len, getattr(fitted, "_classes", ())))
-            width = 2 * n_classes + (K + 2) * (targets.shape[1] + _PER_NEIGHBOUR)
+            width = 2 * n_classes + (K + 2) * (fitted._n_outputs + _PER_NEIGHBOUR)
             step = max(1, int(memory() // (8 * width)))
             for rows in slices(count, step):
-                first = rows.start if Q is None else None
-                near, at = fitted._nearest(held, rows_of[rows], first=first)
+                own = np.arange(rows.start, rows.stop) if Q is None else None
+                near, at, votes = fitted._voters(held, rows_of[rows], K, own)
                 weights = neighbour_weights(near, fitted.weights)
-                part = decide(fitted, targets[at], weights, *args)
+                if votes is not None:
+                    weights = votes if weights is None else weights * votes
+                part = decide(fitted, records["target"][at], weights, *args)
                 if out is None:
                     out = [np.empty((count, *a.shape[1:]), a.dtype) for a in part]
                 for whole, block in zip(out, part, strict=True):
                     whole[rows] = block
         return out
+
+    def _voters(self, held, Q, K, own=None):
+        """The K nearest points that have targets and a weight, or as many as there are.
+
+        Distances, positions, and weights of the points; None if all of these are 1.
+        Points that are not there have weight 0.
+        """
+        index = held.index
+        n, records = index.n - int(own is not None), index.records
+        K = size = min(K, n) or 1
+        near, at = self._nearest(held, Q, K, own)
+        votes = self._votes(records, at)
+        left = np.flatnonzero((votes == 0).any(axis=1))
+        while left.size and size < n:
+            # Others stand between: among more neighbours there may be enough.
+            size = min(4 * size, n)
+            rest = None if own is None else own[left]
+            more, places = self._nearest(held, Q[left], size, rest)
+            counted = self._votes(records, places)
+            order = np.argsort(counted == 0, axis=1, kind="stable")[:, :K]
+            near[left], at[left], votes[left] = (
+                np.take_along_axis(found, order, axis=1)
+                for found in (more, places, counted)
+            )
+            left = left[(votes[left] == 0).any(axis=1)]
+        if left.size and not votes.any(axis=1).all():
+            raise ValueError(
+                "No point of the index has both a label and a weight: there is nothing "
+                "to predict from."
+            )
+        return near, at, None if (votes == 1).all() else votes
+
+    def _votes(self, records, at):
+        """Weights of the points at positions; 0 where a point has no target."""
+        records = records[at]
+        return np.where(self._are_known(records), records["weight"], 0.0)
 
 
 def neighbour_weights(distances, weights):

@@ -26,7 +26,7 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
     """An index of points without targets."""
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None):
+    def fit(self, X, y=None, ids=None):
         """Learn the metric and index the points. O(nkd).
 
         Parameters
@@ -35,51 +35,61 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
             Points. A copy is kept, unless they are mapped from a file.
         y : array-like of shape (n_samples,), default=None
             Targets, for a `metric_learner` that needs them.
+        ids : array-like of shape (n_samples,), default=None
+            Different integers or strings that name the points. With None, the positions
+            of the points are their ids, which change when points are removed.
 
         Returns
         -------
         self : object
         """
         fitted = copy(self)
-        fitted._build(validated(fitted, X, reset=True, **ROWS), y)
+        fitted._build(validated(fitted, X, reset=True, **ROWS), y, ids)
         self.__dict__ = vars(fitted)
         return self
 
     @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y=None):
+    def partial_fit(self, X, y=None, ids=None):
         """Add points at the end. O(k(d + lead + Lm)) each; the first call is `fit`.
+
+        If there are `max_points` already, each new point takes the position of the one
+        that came first, in O(k(d + lead + Lm) + d log n).
 
         Parameters
         ----------
         X, y : as in :meth:`fit`
             Points to add, and targets for a `metric_learner` that needs them in the
             first call, or that learns online and continues; no other is fitted again.
+        ids : array-like of shape (n_samples,), default=None
+            Ids that no other point has, if the index was fitted with ids.
 
         Returns
         -------
         self : object
         """
         if not hasattr(self, "_maintenance"):
-            return self.fit(X, y)
-        self._append(validated(self, X, reset=False, **ROWS), y)
+            return self.fit(X, y, ids)
+        self._append(validated(self, X, reset=False, **ROWS), y, ids)
         return self
 
-    def update_points(self, indices, X):
-        """Replace points. O(k(d + lead + Lm) + d log n) each.
+    def update_points(self, indices=None, X=None, *, ids=None):
+        """Replace points, which keep their ids. O(k(d + lead + Lm) + d log n) each.
 
         Parameters
         ----------
-        indices : int or array-like of shape (n_points,)
-            Positions, each at most once.
+        indices : int, array-like of int, or array-like of bool, default=None
+            Positions, each at most once, or a mask.
         X : {array-like, sparse matrix} of shape (n_points, n_features)
             The new points.
+        ids : int, str or array-like of them, default=None
+            Ids of the points, in place of `indices`.
 
         Returns
         -------
         self : object
         """
         self._fitted()
-        self._replace(indices, validated(self, X, reset=False, **ROWS))
+        self._replace(indices, validated(self, X, reset=False, **ROWS), ids)
         return self
 
 
@@ -146,6 +156,18 @@ class SketchedMahalanobisNeighbors(
         neighbours are exact, distances are within 1 ± `eps` with certainty, and `m`,
         `L`, `R`, `lead`, `sketch`, `n_candidates` and `random_state` have no effect.
         `recall` must be None.
+    max_points : int or None, default=None
+        Number of points that the index holds at most, a window of a stream. Points that
+        come when there are so many take the positions of those that came first, or were
+        last replaced first.
+    metric : {"minkowski", "euclidean", "mahalanobis"}, default="minkowski"
+        As in scikit-learn: the Euclidean metric, or with `metric_params` that of a
+        covariance matrix.
+    p : 2
+        As in scikit-learn: the power of the "minkowski" metric.
+    metric_params : dict or None, default=None
+        With the metric "mahalanobis", ``{"V": covariance}`` or ``{"VI": its inverse}``
+        in place of `metric_learner`.
     random_state : int, RandomState instance or None, default=None
         Determines the sketches and the secret key that assigns them to queries. An int
         gives the same estimates on every run; None is a seed of the operating system.
@@ -168,6 +190,8 @@ class SketchedMahalanobisNeighbors(
         The fitted estimator; it stays when `update_metric` changes the metric.
     n_samples_fit_ : int
         Number of points in the index.
+    ids_ : ndarray of shape (n_samples_fit,)
+        Ids of the points; their positions if none were given.
     n_features_in_, feature_names_in_
         As in all estimators of scikit-learn.
 
@@ -217,6 +241,10 @@ class SketchedMahalanobisNeighbors(
         n_candidates="exact",
         recall=None,
         adaptive=False,
+        max_points=None,
+        metric="minkowski",
+        p=2,
+        metric_params=None,
         random_state=None,
         n_jobs=None,
     ):
@@ -230,6 +258,8 @@ class SketchedMahalanobisNeighbors(
         self.n_candidates = n_candidates
         self.recall = recall
         self.adaptive = adaptive
+        self.max_points = max_points
+        self.metric, self.p, self.metric_params = metric, p, metric_params
         self.random_state = random_state
         self.n_jobs = n_jobs
 

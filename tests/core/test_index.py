@@ -36,7 +36,7 @@ class AnyHistory(RuleBasedStateMachine):
         X, U = self.points(seed, n), None
         if k is not None:
             U = np.random.default_rng(seed + 1).normal(size=(k, D))
-        self.index = Index(U, self.given(X), targets=np.arange(n))
+        self.index = Index(U, self.given(X), records=np.arange(n))
         self.oracle, self.targets = Oracle(U, X), np.arange(n)
         [self.map] = self.index.cache([np.ones((2, self.index.k))])
 
@@ -112,7 +112,7 @@ class AnyHistory(RuleBasedStateMachine):
         truth, given = self.oracle.query_all(Q), self.given(Q)
         atol = 1e-9 * np.abs(self.oracle.U).max()
         assert (n, index.d, index.k) == (len(truth[0]), D, len(self.oracle.U))
-        np.testing.assert_array_equal(index.targets, self.targets)
+        np.testing.assert_array_equal(index.records, self.targets)
         np.testing.assert_allclose(index.U, self.oracle.U, 1e-12, atol)
         for K in {1, min(3, n), n}:
             assert_nearest(*index.kneighbors(given, K), truth, rtol, atol)

@@ -331,7 +331,7 @@ def test_all_directions_make_estimates_exact(rng):
 @pytest.mark.parametrize("lead", [0, 4])
 def test_a_restored_object_gives_the_same_results(use, lead, rng):
     X, U = normal(rng), rng.normal(size=(30, D))
-    index = make(U, X, lead=lead, targets=np.arange(N))
+    index = make(U, X, lead=lead, records=np.arange(N))
     Q = rng.normal(size=(5, D))
     if use != "nothing":
         index.query_all(Q)
@@ -353,7 +353,7 @@ def test_a_restored_object_gives_the_same_results(use, lead, rng):
             index.lead,
         )
         np.testing.assert_allclose(other.query_all(Q), index.query_all(Q), rtol=1e-9)
-        np.testing.assert_array_equal(other.targets, index.targets)
+        np.testing.assert_array_equal(other.records, index.records)
         other.check()
     copies[0].update_x(X[0] + 1, 0)
     copies[2].update_x(X[0] + 2, 0)

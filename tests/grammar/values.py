@@ -257,7 +257,7 @@ def indices(name, n, *, count=ROWS, unique=True, fixed=True):
         "floats": lambda rng: some(rng).astype(float),
         "a float": lambda rng: 1.0,
         "NaN": lambda rng: replaced(rng, np.nan),
-        "a mask": lambda rng: rng.random(n) < 0.5,
+        "a mask": lambda rng: rng.random(n + 1) < 0.5,
         "True": lambda rng: True,
         "text": lambda rng: "text",
         "digits": lambda rng: replaced(rng, "1"),

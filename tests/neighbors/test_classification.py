@@ -364,7 +364,8 @@ def test_weights_that_sum_to_zero_make_votes_and_no_shares():
 @pytest.mark.parametrize("dtype", [int, str, object])
 def test_of_many_classes_a_message_lists_ten(dtype):
     y = (np.arange(2000) // 2).astype(str).astype(dtype)
-    knn = SketchedMahalanobisClassifier().fit(normal(2000, 2), y)
+    knn = SketchedMahalanobisClassifier()
+    knn.partial_fit(normal(2000, 2), y, classes=np.unique(y))
     unseen = np.array([1001]).astype(str).astype(dtype)
     with pytest.raises(ValueError, match=r"\.\.\.\] \(1000 in all\)") as error:
         knn.partial_fit(normal(1, 2), unseen)

@@ -1,0 +1,169 @@
+"""What is kept beside the points: ids, the order of arrival, targets and weights.
+
+Each is a field of the records of the index, which follow its points: "id", "arrival",
+"target" and "weight". What is looked up in them is derived, and made again whenever the
+points are not those that it was made for.
+"""
+
+import numpy as np
+
+from skmahal._core.checks import as_array, check_finite
+
+
+def as_ids(ids, count):
+    """`ids` as an array of `count` distinct integers or strings.
+
+    >>> as_ids(["b", "a"], 2)
+    array(['b', 'a'], dtype='<U1')
+    """
+    expected = f"{count} different integers or strings, one for each row of X"
+    try:
+        array = np.asarray(ids)
+    except ValueError as error:
+        raise ValueError(f"ids must be {expected}: {error}") from error
+    if array.dtype == object:
+        # As in a column of a data frame.
+        array = _from_objects(array)
+    if array.shape != (count,) or array.dtype.kind not in "iuU":
+        found = f"an array of type {array.dtype} and shape {array.shape}"
+        raise ValueError(f"ids must be {expected}, got {found}.")
+    if array.dtype.kind != "U":
+        if array.size and array.max() > np.iinfo(np.int64).max:
+            raise ValueError(f"ids must fit 64 bits, got {array.max()}.")
+        array = array.astype(np.int64)
+    values, counts = np.unique(array, return_counts=True)
+    if len(values) < count:
+        repeated = values[counts > 1][0].item()
+        raise ValueError(f"ids must be different, got {repeated!r} more than once.")
+    return array
+
+
+def _from_objects(array):
+    """An array of objects that are all integers, or all strings, in that type."""
+    values = array.tolist()
+    for kind in (int, str):
+        if values and all(
+            isinstance(value, kind) and not isinstance(value, bool) for value in values
+        ):
+            return np.array(values)
+    return array
+
+
+def as_weights(weights, count):
+    """`weights` as `count` finite numbers of at least 0; None stands for ones."""
+    if weights is None:
+        return np.ones(count)
+    array = as_array("sample_weight", weights, np.float64)
+    if array.shape != (count,):
+        expected = f"one number for each of the {count} rows of X"
+        raise ValueError(
+            f"sample_weight must be {expected}, got an array of shape {array.shape}."
+        )
+    check_finite("sample_weight", array)
+    if (array < 0).any():
+        raise ValueError(
+            f"sample_weight must not be negative, got {array[array < 0][0]:g}."
+        )
+    return array
+
+
+def has_field(index, name):
+    """Whether something of this name is kept beside the points of an index."""
+    return index.records is not None and name in (index.records.dtype.names or ())
+
+
+class Positions:
+    """Positions of the points with some ids.
+
+    A point of an index without ids has its position as its id.
+    """
+
+    def __init__(self):
+        self._points, self._places = None, {}
+
+    def of(self, ids, index):
+        """Positions of the points with the ids, or a KeyError that names one."""
+        given = np.atleast_1d(np.asarray(ids)).ravel().tolist()
+        places = self._current(index)
+        found = [places.get(one, -1) for one in given]
+        if -1 in found:
+            missing = given[found.index(-1)]
+            raise KeyError(f"ids: no point of the index has the id {missing!r}.")
+        return np.array(found, dtype=np.intp)
+
+    def has(self, one, index):
+        """Whether a point has the id."""
+        try:
+            return self._current(index).get(one, -1) >= 0
+        except TypeError:  # It cannot be hashed.
+            return False
+
+    def follow(self, points, old, ids, positions, index):
+        """Take over ids that are new, and drop `old` ones, after a change of `points`.
+
+        If positions were not those of these points, they are made again when needed.
+        """
+        if self._points is points:
+            for one in old.tolist():
+                self._places.pop(one, None)
+            self._places.update(zip(ids.tolist(), positions.tolist(), strict=True))
+            self._points = index.points
+
+    def _current(self, index):
+        if not has_field(index, "id"):
+            return _Range(index.n)
+        if self._points is not index.points:
+            ids = index.records["id"].tolist()
+            self._places = dict(zip(ids, range(len(ids)), strict=True))
+            self._points = index.points
+        return self._places
+
+
+class _Range:
+    """Positions of points whose ids they are."""
+
+    def __init__(self, n):
+        self.n = n
+
+    def get(self, one, default):
+        whole = isinstance(one, int | np.integer) and not isinstance(one, bool)
+        return int(one) if whole and 0 <= one < self.n else default
+
+
+class Arrivals:
+    """Numbers of points in order of their arrival, and which points came first.
+
+    The numbers are sorted once for as many points as there are: O(log n) for each.
+    """
+
+    def __init__(self):
+        self.reset()
+
+    def reset(self):
+        """Forget what was sorted, as when points move to other positions."""
+        self._queue, self._next = np.empty((0, 2), dtype=np.int64), None
+
+    def numbers(self, count, arrivals):
+        """Numbers for points that come now, beside those of all present points."""
+        first = int(arrivals.max()) + 1 if self._next is None else self._next
+        self._next = first + count
+        return np.arange(first, self._next)
+
+    def oldest(self, count, arrivals):
+        """Positions of the `count` points that came first."""
+        found = self._taken(count, arrivals)
+        if len(found) < count:
+            order = np.argsort(arrivals, kind="stable")
+            self._queue = np.column_stack([order, arrivals[order]])
+            found = self._taken(count, arrivals)
+        return found
+
+    def _taken(self, count, arrivals):
+        found = np.empty(0, dtype=np.intp)
+        while len(found) < count and len(self._queue):
+            left = count - len(found)
+            head, self._queue = self._queue[:left], self._queue[left:]
+            # Points that were replaced meanwhile have a later number.
+            same = arrivals[head[:, 0]] == head[:, 1]
+            found = np.concatenate([found, head[same, 0]])
+        return found
