@@ -22,6 +22,7 @@ from .neighbors import (
     SketchedMahalanobisClassifier,
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRadiusTransformer,
     SketchedMahalanobisRegressor,
 )
 from .seeding import sample_seeds
@@ -35,6 +36,7 @@ __all__ = [
     "SketchedMahalanobisClassifier",
     "SketchedMahalanobisNeighbors",
     "SketchedMahalanobisNeighborsTransformer",
+    "SketchedMahalanobisRadiusTransformer",
     "SketchedMahalanobisRegressor",
     "SketchesOnly",
     "components_from",

@@ -1,7 +1,10 @@
 """Nearest neighbours under a Mahalanobis metric that keeps changing."""
 
 from ._classification import SketchedMahalanobisClassifier
-from ._graph import SketchedMahalanobisNeighborsTransformer
+from ._graph import (
+    SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRadiusTransformer,
+)
 from ._regression import SketchedMahalanobisRegressor
 from ._unsupervised import SketchedMahalanobisNeighbors
 
@@ -9,5 +12,6 @@ __all__ = [
     "SketchedMahalanobisClassifier",
     "SketchedMahalanobisNeighbors",
     "SketchedMahalanobisNeighborsTransformer",
+    "SketchedMahalanobisRadiusTransformer",
     "SketchedMahalanobisRegressor",
 ]

@@ -1,22 +1,30 @@
-"""The graph of neighbours as a transformer."""
+"""Graphs of neighbours as transformers."""
 
+from numbers import Real
 from operator import attrgetter
 
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
-from skmahal._compat import StrOptions
+from skmahal._compat import Interval, StrOptions
 from skmahal._core.checks import as_count
 
-from ._base import KNeighborsQueries
+from ._base import KNeighborsQueries, RadiusNeighborsQueries
 from ._unsupervised import UnlabelledNeighborsBase
 
 
-class SketchedMahalanobisNeighborsTransformer(
-    ClassNamePrefixFeaturesOutMixin,
-    TransformerMixin,
-    KNeighborsQueries,
-    UnlabelledNeighborsBase,
+class GraphTransformer(
+    ClassNamePrefixFeaturesOutMixin, TransformerMixin, UnlabelledNeighborsBase
 ):
+    """An index whose `transform` is a graph from queries to its points."""
+
+    _parameter_constraints = {
+        **UnlabelledNeighborsBase._parameter_constraints,
+        "mode": [StrOptions({"connectivity", "distance"})],
+    }
+    _n_features_out = property(attrgetter("_maintenance.n"))
+
+
+class SketchedMahalanobisNeighborsTransformer(KNeighborsQueries, GraphTransformer):
     """Turn points into their sparse graph of nearest neighbours.
 
     The counterpart of :class:`!sklearn.neighbors.KNeighborsTransformer` on the index of
@@ -51,11 +59,6 @@ class SketchedMahalanobisNeighborsTransformer(
     >>> dbscan.fit_predict(graph.fit_transform(X))
     array([0, 0, 0, 1, 1, 1])
     """
-
-    _parameter_constraints = {
-        **UnlabelledNeighborsBase._parameter_constraints,
-        "mode": [StrOptions({"connectivity", "distance"})],
-    }
 
     def __init__(
         self,
@@ -118,4 +121,93 @@ class SketchedMahalanobisNeighborsTransformer(
         K += self.mode == "distance"
         return self.kneighbors_graph(X, n_neighbors=K, mode=self.mode)
 
-    _n_features_out = property(attrgetter("_maintenance.n"))
+
+class SketchedMahalanobisRadiusTransformer(RadiusNeighborsQueries, GraphTransformer):
+    """Turn points into their sparse graph of all points within a distance.
+
+    The counterpart of :class:`!sklearn.neighbors.RadiusNeighborsTransformer` on the
+    index of :class:`SketchedMahalanobisNeighbors`, for estimators that take a
+    precomputed graph (``metric="precomputed"``), as DBSCAN. Neighbours are exact.
+
+    Parameters
+    ----------
+    mode : {"connectivity", "distance"}, default="distance"
+        Ones, or distances.
+    radius : float, default=1.0
+        The distance.
+    metric_learner : as in SketchedMahalanobisNeighbors
+        The metric.
+    max_points, metric, p, metric_params, n_jobs : as there
+        A window of a stream, the metric as scikit-learn spells it, and number of
+        threads.
+
+    Attributes
+    ----------
+    components_, metric_learner_, n_samples_fit_ and others
+        As in :class:`SketchedMahalanobisNeighbors`.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from sklearn.cluster import DBSCAN
+    >>> from skmahal import SketchedMahalanobisRadiusTransformer
+    >>> X = np.array([[0.0], [0.1], [0.2], [5.0], [5.1], [9.0]])
+    >>> graph = SketchedMahalanobisRadiusTransformer(radius=0.5)
+    >>> dbscan = DBSCAN(eps=0.5, min_samples=2, metric="precomputed")
+    >>> dbscan.fit_predict(graph.fit_transform(X))
+    array([ 0,  0,  0,  1,  1, -1])
+    """
+
+    _parameter_constraints = {
+        name: GraphTransformer._parameter_constraints[name]
+        for name in (
+            "mode",
+            "metric_learner",
+            "max_points",
+            "metric",
+            "p",
+            "metric_params",
+            "n_jobs",
+        )
+    }
+    _parameter_constraints["radius"] = [Interval(Real, 0, None, closed="both")]
+
+    # What the index takes besides; nothing random is used.
+    n_neighbors, recall, n_candidates = 5, None, "exact"
+    m, L, R, eps, delta, lead, sketch = "auto", 10, "auto", 0.2, 0.01, 0, "gaussian"
+    adaptive, random_state = True, 0
+
+    def __init__(
+        self,
+        *,
+        mode="distance",
+        radius=1.0,
+        metric_learner=None,
+        max_points=None,
+        metric="minkowski",
+        p=2,
+        metric_params=None,
+        n_jobs=None,
+    ):
+        self.mode = mode
+        self.radius = radius
+        self.metric_learner = metric_learner
+        self.max_points = max_points
+        self.metric, self.p, self.metric_params = metric, p, metric_params
+        self.n_jobs = n_jobs
+
+    def transform(self, X):
+        """Compute the graph from queries to points; cost as in `radius_neighbors`.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Returns
+        -------
+        Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
+            The entries of a row are in order of distance.
+        """
+        self._fitted()
+        return self.radius_neighbors_graph(X, mode=self.mode, sort_results=True)

@@ -1,0 +1,69 @@
+"""
+A labelled stream with a window, late labels, a new class and alarms
+====================================================================
+
+Measurements come one by one. Each gets an id, and its label some time later. Half way a
+third class appears, and the features that tell classes apart change slowly. One index
+holds the latest points: it predicts each of them when it comes, takes the label when
+that is known, and changes its metric with the labels. A detector beside it raises an
+alarm for points that are far from all others. Nothing is ever built again.
+"""
+
+import matplotlib.pyplot as plt
+import numpy as np
+
+from skmahal import MahalanobisOutlierDetector, SketchedMahalanobisClassifier
+from skmahal.online import LEGO
+
+N_POINTS, N_FEATURES, WINDOW, DELAY = 1500, 20, 400, 50
+rng = np.random.default_rng(0)
+names = np.array(["calm", "busy", "storm"])
+
+y = names[rng.integers(2, size=N_POINTS)]
+late = np.arange(N_POINTS) >= N_POINTS // 2
+y[late & (rng.random(N_POINTS) < 0.3)] = "storm"
+X = rng.normal(size=(N_POINTS, N_FEATURES))
+turn = np.linspace(0, np.pi / 2, N_POINTS)  # the direction of the signal turns
+signal = 3.0 * np.array([np.flatnonzero(names == label)[0] - 0.5 for label in y])
+X[:, 0] += signal * np.cos(turn)
+X[:, 1] += signal * np.sin(turn)
+faults = rng.choice(np.arange(300, N_POINTS), 12, replace=False)
+X[faults] += 4 * rng.normal(size=(12, N_FEATURES))
+
+# %%
+# The classifier begins with a few labelled points, and the detector with the same.
+
+first = slice(0, 100)
+knn = SketchedMahalanobisClassifier(
+    9, metric_learner=LEGO(random_state=0), max_points=WINDOW
+).fit(X[first], y[first], ids=np.arange(100))
+detector = MahalanobisOutlierDetector(novelty=True, max_points=WINDOW).fit(X[first])
+
+right, scores = [], []
+for i in range(100, N_POINTS):
+    x = X[i : i + 1]
+    right.append(knn.predict(x)[0] == y[i])
+    scores.append(detector.score_samples(x)[0])
+    knn.partial_fit(x, [None], ids=[i])
+    detector.partial_fit(x)
+    if (known := i - DELAY) >= 100:
+        knn.update_labels(ids=[known], y=[y[known]])
+
+print("classes:", knn.classes_, "points:", len(knn))
+
+# %%
+# The share of right predictions falls when the new class appears, and recovers once its
+# first labels are known. The faults have the lowest scores.
+
+fig, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(8, 5.5), layout="tight")
+time, width = np.arange(100, N_POINTS), 75
+share = np.convolve(right, np.ones(width) / width, mode="valid")
+above.plot(time[width - 1 :], share)
+above.axvline(N_POINTS // 2, color="0.6", linestyle="--")
+above.set_ylabel(f"right, of the last {width}")
+below.plot(time, scores, ".", markersize=3, color="0.6")
+below.plot(faults, np.array(scores)[faults - 100], "o", color="C3", label="faults")
+below.axhline(detector.offset_, color="C0", linewidth=1, label="alarm below")
+below.set(ylabel="score of the detector", xlabel="point of the stream")
+below.legend(loc="lower left")
+plt.show()
