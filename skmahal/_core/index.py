@@ -5,15 +5,13 @@ Readers share the index, and answer for one version of it. A change makes a new
 """
 
 from functools import partial
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
 
 from . import cached, enclosures
 from .cached import Map, State
-from .cells import cost_of_making
-from .guarantees import Recall, recent_queries, remember
+from .guarantees import recent_queries, remember
 from .lock import ReadWriteLock
 from .metric import change_between
 from .points import (
@@ -23,8 +21,8 @@ from .points import (
     release,
     row_squares,
 )
-from .recall import LEAST_RECENT, Probing, calibrated
-from .search import DenseSearch, Queries, SparseSearch, cost, transform
+from .probes import Probes, Work
+from .search import DenseSearch, Queries, SparseSearch, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
 
@@ -37,37 +35,6 @@ _MUCH = 1 << 24
 # Squared distances between transformed rows that are a smaller share of the squared
 # length may be rounding errors. They are computed from the points.
 _NEAR = 1e-12
-
-
-# Pairs of neighbours that show how far the metric has moved.
-_GAPS = 128
-
-# Queries for which it is decided at a time whether cells are probed.
-_SERVES = 64
-
-
-class _Work(NamedTuple):
-    """Nanoseconds of queries and updates, by the model of costs.
-
-    `wasted` is what new cells would have saved of them, and `missed` what cells would
-    have saved while the recall was not known.
-    """
-
-    spent: float
-    wasted: float
-    missed: float
-
-
-class _Choice(NamedTuple):
-    """The probing for queries of one version, or None, until so much work is spent.
-
-    `cost` is the work of a query.
-    """
-
-    probing: Probing | None
-    version: int
-    end: float
-    cost: _Work
 
 
 class Index:
@@ -92,20 +59,20 @@ class Index:
         self._begin(State(points, U, records), n_neighbors, eps, recall)
 
     def _begin(self, state, n_neighbors, eps, recall, work=(0.0, 0.0, 0.0)):
-        self.lock, self._aims = ReadWriteLock(), (n_neighbors, eps, recall)
+        self.lock, self.aims = ReadWriteLock(), (n_neighbors, eps, recall)
         self.n_neighbors, self.recall = n_neighbors, recall
-        self._work, self._choices = _Work(*work), {}
+        self.probes = Probes(work)
         self._largest = cached.largest_square(state.points.array.dtype)
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
         self._shared = False  # whether arrays were handed out, to be saved
-        self._set(state)
+        self.set_state(state)
 
-    def _set(self, state):
+    def set_state(self, state):
         """Take a state, and with it the numbers that describe it."""
         points, U = state.points, state.U
         vars(self).update(
-            _state=state,
+            state=state,
             points=points,
             n=points.n,
             d=points.d,
@@ -120,31 +87,31 @@ class Index:
     @property
     def X(self):
         """The points as they were given, dense or CSR; do not write to it."""
-        return self._state.points.array
+        return self.state.points.array
 
     @property
     def U(self):
         """The metric's U as of now, in float64; a copy."""
-        U = self._state.U
+        U = self.state.U
         return np.eye(self.d) if U is None else U.copy()
 
     @property
     def records(self):
         """What is kept beside the points, one row each, or None; a view."""
-        records = self._state.records
+        records = self.state.records
         return None if records is None else records[: self.n]
 
     @property
     def norms(self):
         """``‖U (x - origin)‖²`` of all points; inside `reading`."""
         with self.lock.deriving:
-            self._set(cached.derive(self._state, self._aims, for_search=False))
-        return self._state.norms[: self.n]
+            self.set_state(cached.derive(self.state, self.aims, for_search=False))
+        return self.state.norms[: self.n]
 
     @property
     def plan(self):
         """How queries are answered, a :class:`~.search.Plan`; None for CSR points."""
-        return self._state.plan
+        return self.state.plan
 
     def add_low_rank(self, W, V, *, result=None, jobs=1):
         """``U += W Vᵀ``. One pass over the points, O(p (nd + kd)).
@@ -161,11 +128,10 @@ class Index:
                 cached.check_metric(total, self.dtype, square)
                 state = state._replace(U=total, square=float(square))
                 if state.norms is not None:
-                    rest = pulled, before, self._aims, jobs
+                    rest = pulled, before, self.aims, jobs
                     state = cached.follow(state, W, V, *rest)
-                    more = cached.cost_of_following(self.n, self.d, V.shape[1])
-                    work = self._work
-                    self._work = work._replace(spent=work.spent + more)
+                    spent = cached.cost_of_following(self.n, self.d, V.shape[1])
+                    self.probes.work += Work(spent=spent)
             self._commit(state, keep_tree=state.images is None)
 
     def set_metric(self, U, jobs=1):
@@ -190,7 +156,7 @@ class Index:
                 rest = {"probings": state.probings, "drift": state.drift + 1}
                 new = new._replace(cells=cells, **rest)
                 if state.norms is not None:
-                    new = cached.derive(new, self._aims, jobs)
+                    new = cached.derive(new, self.aims, jobs)
                 self._commit(new)
             elif change.rank:
                 self.add_low_rank(*change, result=U, jobs=jobs)
@@ -222,10 +188,10 @@ class Index:
     def _replace(self, version, indices, X, records):
         """Make a replacement of points; to do so twice is harmless."""
         if self.version == version:
-            state = cached.with_current_rows(self._state)
+            state = cached.with_current_rows(self.state)
             if self._shared:
                 state = cached.unshared(state)
-            self._set(state)
+            self.set_state(state)
             self._shared = False
             n, count = self.n, len(indices)
             old, new = (
@@ -248,10 +214,10 @@ class Index:
             self.lock.write(self._set_records, indices, records)
 
     def _set_records(self, indices, records):
-        held = self._state.records
+        held = self.state.records
         held = cached.with_records(held.copy() if self._shared else held, records)
         held[indices] = records
-        self._set(self._state._replace(records=held))
+        self.set_state(self.state._replace(records=held))
 
     def remove(self, indices):
         """Remove points; later ones move up, as in `numpy.delete`. O(n) a column."""
@@ -277,7 +243,7 @@ class Index:
         """The state, after a replacement of points that was interrupted."""
         if self.lock.unfinished is not None:
             self.lock.write(bool)
-        return self._state
+        return self.state
 
     def _commit(self, state, buckets=None, keep_tree=False):
         """Put a changed state in place of the present one."""
@@ -286,7 +252,7 @@ class Index:
     def _install(self, state, buckets=None, keep_tree=False):
         """Take a changed state while no thread reads; keep, update or drop the tree."""
         tree, self._tree = self._tree, None
-        self._set(state._replace(version=self.version + 1))
+        self.set_state(state._replace(version=self.version + 1))
         if tree is None or keep_tree:
             self._tree = tree
             return
@@ -304,46 +270,49 @@ class Index:
         Returns the :attr:`plan`.
         """
         with self.lock.reading():
-            self._searcher(jobs)
+            self.searcher(jobs)
             if self.recall is not None:
                 self.probing(self.n_neighbors, jobs)
-            return self._state.plan
+            return self.state.plan
 
-    def _searcher(self, jobs=1):
+    def searcher(self, jobs=1):
         """The search over the present state; inside `reading`."""
         if self.points.is_mapped:
             # What earlier queries have read of the file.
             release(self.X)
         if self._search is None or self._search[0] != self.version:
             with self.lock.deriving:
-                state = cached.derive(self._state, self._aims, jobs)
-                self._set(state)
-                self._search = self.version, self._new_search()
+                state = cached.derive(self.state, self.aims, jobs)
+                self.set_state(state)
+                self.search_anew()
         return self._search[1]
 
-    def _new_search(self):
-        """A search over the present state."""
-        state = self._state
+    def search_anew(self):
+        """Make a search over the present state."""
+        state = self.state
         if state.points.is_sparse and state.images is None:
-            return SparseSearch(state.points.array, state.norms[: self.n], state.U)
-        held = cached.space_of(state), state.coded, state.plan
-        return DenseSearch(*held, cells=state.cells)
+            rest = state.norms[: self.n], state.U
+            search = SparseSearch(state.points.array, *rest)
+        else:
+            held = cached.space_of(state), state.coded, state.plan
+            search = DenseSearch(*held, cells=state.cells)
+        self._search = self.version, search
 
-    def _queries(self, search, Q, jobs=1):
+    def queries(self, search, Q, jobs=1):
         """Queries as a search takes them, which must not be too large for distances."""
         if isinstance(search, SparseSearch):
             return Q
         if (
             jobs > 1
             and Q.shape[0] * self.k * self.d > _MUCH
-            and self._state.U is not None
+            and self.state.U is not None
         ):
             step = slices(Q.shape[0], -(-Q.shape[0] // jobs))
-            parts = run(lambda here: self._queries(search, Q[here]), step, jobs)
+            parts = run(lambda here: self.queries(search, Q[here]), step, jobs)
             return Queries(*map(np.concatenate, zip(*parts, strict=True)))
         with np.errstate(over="ignore", invalid="ignore"):
-            if self._state.images is not None:
-                Q = transform(Q, self._state.U, self._state.points.origin)
+            if self.state.images is not None:
+                Q = transform(Q, self.state.U, self.state.points.origin)
             queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
             fits = queries.squares.max() < self._largest
         if not fits:
@@ -370,10 +339,10 @@ class Index:
         with self.lock.reading():
             probing, found = None, []
             if approximate and self.recall is not None:
-                probing = self._probing_for(K, Q, jobs)
-            search = self._searcher(jobs)
+                probing = self.probes.for_queries(self, K, Q.shape[0], jobs)
+            search = self.searcher(jobs)
             for here in self._batches(search, Q, K):
-                queries = self._queries(search, Q[here], jobs)
+                queries = self.queries(search, Q[here], jobs)
                 if probing is not None:
                     near = search.in_cells(queries, K, probing.probes, jobs)[:2]
                 else:
@@ -392,67 +361,12 @@ class Index:
         and points have moved. O(nd) for each held point.
         """
         with self.lock.reading():
-            self._searcher(jobs)
-            K = self._at_least(K)
-            if self._state.cells is None or self.n < 4 * K:
-                return None
-            probing = self._state.probings.get(K)
-            if probing is None or self._is_old(K):
-                with self.lock.deriving:
-                    if self._is_old(K):
-                        self._calibrate(K, jobs)
-                    probing = self._state.probings[K]
-            return probing
+            return self.probes.probing(self, K, jobs)
 
-    def _at_least(self, K):
-        """The number of neighbours, K or more, that the recall is measured for."""
-        times = -(-K // self.n_neighbors)
-        return self.n_neighbors << (times - 1).bit_length()
-
-    @property
-    def _has_worn_cells(self):
-        """Whether cells have wasted as much work as it takes to make new ones."""
-        return self._work.wasted > cost_of_making(self.n, self.d)
-
-    def _is_old(self, K):
-        """Whether the number of cells for K neighbours is to be measured."""
-        state = self._state
-        probing = state.probings.get(K)
-        if probing is None or self._has_worn_cells:
-            return True
-        recent, cost = recent_queries(self), self._cost_of_measuring(probing)
-        full = len(recent) == recent.maxlen >= LEAST_RECENT
-        return probing.is_old(state.drift, self._work.spent, cost, full)
-
-    def _cost_of_measuring(self, probing):
-        """Nanoseconds of exact searches for held points and recent queries."""
-        count = probing.queries + probing.recent
-        return count * min(self._state.plan.costs["many"].values())
-
-    def _calibrate(self, K, jobs):
-        """Measure how many cells are to be probed; make new cells if that saves work.
-
-        It does once the old ones have wasted as much work as new ones take. They are
-        compared with what they were when they were new.
-        """
-        first, old, work = None, self._state.probings.get(K), self._work
-        if old is not None and self._has_worn_cells:
-            self._set(cached.with_cells(self._state, jobs, anew=True))
-            self._search = self.version, self._new_search()
-            work = work._replace(wasted=0.0)
-        elif old is not None:
-            first = old.first_share
-        state, search = self._state, self._searcher(jobs)
-        rest = {"version": self.version, "drift": state.drift, "spent": work.spent}
-        recent = self.recent()
-        if recent is not None:
-            recent = self._queries(search, recent, jobs)
-        given = self.recall, recent, jobs, self.working_bytes
-        new, pairs = calibrated(search, K, *given, first_share=first, **rest)
-        gaps = cached.gaps_between(state, *(at[:_GAPS] for at in pairs))
-        probings = {**state.probings, K: new}
-        self._set(self._state._replace(probings=probings, **gaps))
-        self._choices, self._work = {}, work._replace(missed=0.0)
+    def measured(self, K):
+        """The :class:`~.guarantees.Recall` for K neighbours; None if they are exact."""
+        with self.lock.reading():
+            return None if self.recall is None else self.probes.measured(self, K)
 
     def recent(self):
         """Recent approximate queries, (queries, d), or None.
@@ -467,75 +381,16 @@ class Index:
             fits = row_squares(images).max() < self._largest
         return np.stack(rows) if fits else None
 
-    def _probing_for(self, K, Q, jobs):
-        """The :meth:`probing` for some queries, or None if an exact search costs less.
-
-        What is decided once serves many queries.
-        """
-        count, work = Q.shape[0], self._work
-        key = K, count == 1
-        choice = self._choices.get(key)
-        if choice is None or choice.version != self.version or work.spent > choice.end:
-            choice = self._choices[key] = self._choose(K, key[1], jobs)
-            work = self._work
-        self._work = _Work(
-            work.spent + count * choice.cost.spent,
-            work.wasted + count * choice.cost.wasted,
-            work.missed + count * choice.cost.missed,
-        )
-        return choice.probing
-
-    def _choose(self, K, one, jobs):
-        """Whether queries probe cells or are exact.
-
-        If metric or points have moved, they are exact until cells would have saved as
-        much time as it takes to measure the recall.
-        """
-        self._searcher(jobs)
-        held = self._state.probings.get(self._at_least(K))
-        if held is not None and held.has_moved(self._state.drift):
-            pays = self._work.missed >= self._cost_of_measuring(held)
-            if not pays and not self._has_worn_cells:
-                return self._choice(held, one, has_moved=True)
-        return self._choice(self.probing(K, jobs), one)
-
-    def _choice(self, probing, one, has_moved=False):
-        """The :class:`_Choice` of what costs less, cells or an exact search."""
-        if probing is None:
-            return _Choice(None, self.version, np.inf, _Work(0.0, 0.0, 0.0))
-        exact = min(self._state.plan.costs["one" if one else "many"].values())
-        rest = self.n, self._searcher().d, self.n_cells
-        now, new = (
-            cost("cells", *rest, share, many=False)
-            for share in (probing.share, probing.first_share)
-        )
-        least, pays = min(now, exact), now < exact
-        work = _Work(least, max(0.0, least - new), 0.0)
-        if has_moved:
-            pays, work = False, _Work(exact, max(0.0, least - new), exact - least)
-        end = self._work.spent + _SERVES * work.spent
-        return _Choice(probing if pays else None, self.version, end, work)
-
-    def measured(self, K):
-        """The :class:`~.guarantees.Recall` for K neighbours; None if they are exact."""
-        with self.lock.reading():
-            probing = None if self.recall is None else self.probing(K)
-            choices = [self._choice(probing, one) for one in (True, False)]
-            if all(choice.probing is None for choice in choices):
-                return None
-            found = probing.recall, probing.least, probing.queries
-            return Recall(self.recall, *found, probing.version, probing.share)
-
     @property
     def n_cells(self):
         """Number of cells; 0 if there are none."""
-        return 0 if self._state.cells is None else len(self._state.cells.radii)
+        return 0 if self.state.cells is None else len(self.state.cells.radii)
 
     def probe(self, Q, K, probes):
         """As :meth:`kneighbors`, among the points of the nearest cells."""
         with self.lock.reading():
-            search = self._searcher()
-            near = search.in_cells(self._queries(search, Q), K, probes)
+            search = self.searcher()
+            near = search.in_cells(self.queries(search, Q), K, probes)
             return self._distances_of(Q, *near[:2])
 
     def recall_of(self, Q, K, probes=None, own=None, jobs=1):
@@ -545,10 +400,10 @@ class Index:
         queries that are points, which do not count.
         """
         with self.lock.reading():
-            probing, search = self.probing(K, jobs), self._searcher(jobs)
+            probing, search = self.probing(K, jobs), self.searcher(jobs)
             if probing is None:
                 return np.ones(Q.shape[0])
-            queries = self._queries(search, Q, jobs)
+            queries = self.queries(search, Q, jobs)
             more = int(own is not None)
             exact, _ = search.kneighbors(queries, K + more, jobs, self.working_bytes)
             given = queries, K + more, probes or probing.probes, jobs
@@ -565,11 +420,11 @@ class Index:
         Distances and positions as in :meth:`kneighbors`. O(d) a candidate.
         """
         with self.lock.reading():
-            search = self._searcher()
+            search = self.searcher()
             squares = np.empty((len(candidates), K))
             indices = np.empty((len(candidates), K), dtype=np.intp)
             for here in self._batches(search, Q):
-                queries = self._queries(search, Q[here])
+                queries = self.queries(search, Q[here])
                 for at, points in enumerate(candidates[here]):
                     exact = search.squares_to(queries, at, points)
                     order = np.lexsort((points, exact))[:K]
@@ -583,7 +438,7 @@ class Index:
         Squares between transformed rows that rounding may have changed are computed
         from the points; the others are exact already.
         """
-        distances, state = np.sqrt(squares), self._state
+        distances, state = np.sqrt(squares), self.state
         limit = -1 if state.images is None else _NEAR * state.norms[indices]
         queries, places = np.nonzero(squares <= limit)
         if queries.size:
@@ -596,7 +451,7 @@ class Index:
 
     def _from_points(self, Q, queries, indices):
         """``‖U (q - x)‖`` of pairs of a query and a point, from their differences."""
-        points, U = self._state.points, self._state.U
+        points, U = self.state.points, self.state.U
         distances = np.empty(len(queries))
         for here in slices(len(queries), points.step):
             gaps = Q[queries[here]].astype(np.float64) - points.array[indices[here]]
@@ -614,16 +469,16 @@ class Index:
         O(kd) a query, the bounds of all points, and O(d) for a point that these leave.
         """
         with self.lock.reading():
-            search, distances, indices = self._searcher(jobs), [], []
+            search, distances, indices = self.searcher(jobs), [], []
             with np.errstate(over="ignore"):
                 square = np.square(float(radius)) * (1 + 1e-6) + 1e-300
                 radius = self.dtype.type(radius)
-            if self._state.images is not None:
+            if self.state.images is not None:
                 # So far apart may rounding put transformed rows of equal points.
-                square += _NEAR * self._state.norms[: self.n].max()
+                square += _NEAR * self.state.norms[: self.n].max()
 
             def find(here):
-                queries = self._queries(search, Q[here])
+                queries = self.queries(search, Q[here])
                 return search.within(queries, square, self.working_bytes)
 
             step = min(self.working_bytes // (12 * self.d), -(-Q.shape[0] // jobs))
@@ -631,8 +486,8 @@ class Index:
             found = [pair for part in parts for pair in part]
             for at, (near, squares) in enumerate(found):
                 lengths = np.sqrt(squares).astype(self.dtype)
-                if self._state.images is not None:
-                    limit = _NEAR * self._state.norms[: self.n].max()
+                if self.state.images is not None:
+                    limit = _NEAR * self.state.norms[: self.n].max()
                     close = np.flatnonzero(squares <= limit)
                     query = np.full(len(close), at)
                     lengths[close] = self._from_points(Q, query, near[close])
@@ -646,7 +501,7 @@ class Index:
         With `enclosed`, distances within 1 ± eps where that takes less time.
         """
         with self.lock.reading():
-            search = self._searcher(jobs)
+            search = self.searcher(jobs)
             D = np.empty((Q.shape[0], self.n), dtype=self.dtype)
             if isinstance(search, SparseSearch):
                 for here in slices(len(D), max(1, self.working_bytes // (8 * self.n))):
@@ -655,14 +510,14 @@ class Index:
                 return D
             bounded = enclosed and search.plan.encloses(len(D))
             for here in self._batches(search, Q):
-                queries = self._queries(search, Q[here], jobs)
+                queries = self.queries(search, Q[here], jobs)
                 if bounded and not search.are_far(queries):
-                    enclosures.distances(search, queries, self._aims[1], D[here], jobs)
+                    enclosures.distances(search, queries, self.aims[1], D[here], jobs)
                 else:
-                    eps = self._aims[1] if enclosed else 1.0
+                    eps = self.aims[1] if enclosed else 1.0
                     search.distances(queries, D[here], jobs, eps)
-            if self._state.images is not None:
-                limit = np.sqrt(_NEAR * self._state.norms[: self.n])
+            if self.state.images is not None:
+                limit = np.sqrt(_NEAR * self.state.norms[: self.n])
                 rows, places = np.nonzero(limit >= D)
                 if rows.size:
                     D[rows, places] = self._from_points(Q, rows, places)
@@ -672,8 +527,8 @@ class Index:
         """Exact distances between the points i and j, arrays of positions. O(kd)."""
         with self.lock.reading():
             distances = np.empty(len(i), dtype=self.dtype)
-            for here in slices(len(i), self._state.points.step):
-                rows = self._state.points.array[i[here]]
+            for here in slices(len(i), self.state.points.step):
+                rows = self.state.points.array[i[here]]
                 pairs = np.arange(rows.shape[0])
                 distances[here] = self._from_points(rows, pairs, j[here])
             return distances
@@ -685,8 +540,8 @@ class Index:
         for each point.
         """
         with self.lock.reading():
-            search = self._searcher()
-            queries = self._queries(search, Q)
+            search = self.searcher()
+            queries = self.queries(search, Q)
             if power == 2 and not isinstance(search, SparseSearch):
                 return self._current_tree().squared_sums(queries, start, stop, search)
             totals, points = np.empty(Q.shape[0]), np.arange(start, stop)
@@ -702,8 +557,8 @@ class Index:
         X for sparse ones. Uniform where every distance is zero.
         """
         with self.lock.reading():
-            search = self._searcher()
-            queries = self._queries(search, Q)
+            search = self.searcher()
+            queries = self.queries(search, Q)
             if not isinstance(search, SparseSearch):
                 tree = self._current_tree()
                 return tree.sample(queries, size, power, rng, search)
@@ -716,7 +571,7 @@ class Index:
     def _current_tree(self):
         """The tree of sums, built in O(nd) or brought up to the metric in O(n)."""
         with self.lock.deriving:
-            space, tree = cached.space_of(self._state), self._tree
+            space, tree = cached.space_of(self.state), self._tree
             if tree is None:
                 rest = space.origin, space.norms, self.version
                 tree = DistanceTree(space.rows, *rest)
@@ -728,7 +583,7 @@ class Index:
 
     def transform(self, Q):
         """``U (q - origin)`` in float64, what maps of sketches are applied to."""
-        state = self._state
+        state = self.state
         if state.U is not None:
             return transform(Q, state.U, state.points.origin)
         rows = Q.toarray() if sparse.issparse(Q) else Q
@@ -742,7 +597,7 @@ class Index:
     @property
     def caches(self):
         """The maps that are registered, in order."""
-        return list(self._state.caches)
+        return list(self.state.caches)
 
     def cache(self, maps):
         """Register maps (rows × k) of the transformed space.
@@ -754,17 +609,17 @@ class Index:
         with self.lock.reading():
             with self.lock.deriving:
                 maps = [Map(map) for map in maps]
-                caches = {**self._state.caches, **dict.fromkeys(maps)}
-                self._set(self._state._replace(caches=caches))
+                caches = {**self.state.caches, **dict.fromkeys(maps)}
+                self.set_state(self.state._replace(caches=caches))
             return maps
 
     def forget(self, maps):
         """Drop maps that were registered, and the points under them."""
         with self.lock.deriving:
-            caches = {**self._state.caches}
+            caches = {**self.state.caches}
             for map in maps or ():
                 caches.pop(map, None)
-            self._set(self._state._replace(caches=caches))
+            self.set_state(self.state._replace(caches=caches))
 
     def cached_rows(self, map):
         """The points under a registered map, (n, rows), as of now; inside `reading`.
@@ -779,26 +634,26 @@ class Index:
 
     def are_current(self, maps):
         """Whether the points under registered maps are derived, and as of now."""
-        held = [self._state.caches.get(map) for map in maps]
+        held = [self.state.caches.get(map) for map in maps]
         return all(cache and cache.version == self.version for cache in held)
 
     def _cached(self, map):
-        cache = self._state.caches[map]
+        cache = self.state.caches[map]
         if cache is None or cache.version != self.version:
             with self.lock.deriving:
-                rest = self._aims, 1, False
-                state = cached.derive(self._state, *rest)
+                rest = self.aims, 1, False
+                state = cached.derive(self.state, *rest)
                 cache = state.caches[map]
                 if cache is None or cache.version != self.version:
                     cache = cached.current_rows(state, map, self.version)
-                    self._set(state._replace(caches={**state.caches, map: cache}))
+                    self.set_state(state._replace(caches={**state.caches, map: cache}))
         return cache
 
     def check(self):
         """Assert invariants; return the largest relative error of norms. O(nkd)."""
         with self.lock.reading():
-            search = self._searcher()
-            state, n, off = self._state, self.n, 0.0
+            search = self.searcher()
+            state, n, off = self.state, self.n, 0.0
             rounding = state.square / np.sqrt(self.d)  # of U, where its terms cancel
             for here in slices(n, state.points.step):
                 rows = block(state.points.array, here)
@@ -818,30 +673,31 @@ class Index:
                     gap = np.abs(self.cached_rows(map)[here] - fresh).max()
                     assert gap <= 1e3 * np.finfo(self.dtype).eps * size, "sketches"
             if isinstance(search, DenseSearch):
-                space = cached.space_of(self._state)
+                space = cached.space_of(self.state)
                 self._current_tree().check(space.rows, space.norms)
-                if self._state.coded is not None:
-                    self._state.coded.check(space.rows, space.origin)
-                if self._state.cells is not None:
-                    rest = self._state.coded, space.rows, space.origin
-                    self._state.cells.check(*rest)
+                if self.state.coded is not None:
+                    self.state.coded.check(space.rows, space.origin)
+                if self.state.cells is not None:
+                    rest = self.state.coded, space.rows, space.origin
+                    self.state.cells.check(*rest)
             assert self.records is None or len(self.records) == n, "records"
             return float(off)
 
     def saved(self):
         """The index as plain values and arrays, which later changes do not write to."""
         with self.lock.reading():
-            for K in self._state.probings:
+            for K in self.state.probings:
                 # One that is made later depends on queries that are not saved.
                 self.probing(K)
-            self._shared, self._choices = True, {}
+            self._shared = True
+            self.probes.forget()
             with self.lock.deriving:
-                state = cached.with_current_rows(self._state)
+                state = cached.with_current_rows(self.state)
                 if state.cells is not None:
-                    state = cached.derive(state, self._aims)
-                self._set(state)
-                values = cached.saved(self._state)
-            return {**values, "aims": self._aims, "work": tuple(self._work)}
+                    state = cached.derive(state, self.aims)
+                self.set_state(state)
+                values = cached.saved(self.state)
+            return {**values, "aims": self.aims, "work": tuple(self.probes.work)}
 
     @classmethod
     def restored(cls, values):

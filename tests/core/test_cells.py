@@ -30,8 +30,8 @@ _SMALL = search._SMALL
 def in_cells(index, Q, probes=None, K=K):
     """Distances and positions by some cells, or all, and how many codes were read."""
     with index.lock.reading():
-        searching = index._searcher()
-        queries = index._queries(searching, Q)
+        searching = index.searcher()
+        queries = index.queries(searching, Q)
         count = len(searching.cells.radii) if probes is None else probes
         squares, indices, opened = searching.in_cells(queries, K, count)
         return *index._distances_of(Q, squares, indices), opened
@@ -99,7 +99,7 @@ class AnyHistory(RuleBasedStateMachine):
     @rule()
     def empty_a_cell(self):
         self.index.prepare()
-        labels = self.index._state.cells.labels(self.index.n)
+        labels = self.index.state.cells.labels(self.index.n)
         gone = np.flatnonzero(labels == np.bincount(labels[labels >= 0]).argmin())
         if 0 < len(gone) < self.index.n - 1050:
             self.index.remove(gone)
@@ -179,7 +179,7 @@ def test_an_exact_search_uses_cells_of_clustered_points():
     for queries in (Q, far, np.vstack([Q, far]), Q[:1], far[:1]):
         truth = oracle.query_all(queries)
         assert_nearest(*index.kneighbors(queries, K), truth, 1e-5, 0)
-    by_cells = index._searcher()
+    by_cells = index.searcher()
     opened = by_cells.in_cells(by_cells.queries(Q), K, None)[2]
     assert 0 < opened.mean() < 0.1 * len(X)
     # From far away, cells exclude nothing, and the search says so early.
@@ -197,7 +197,7 @@ def test_an_exact_search_has_no_cells_where_they_are_of_no_use(made, tmp_path):
         X = clusters(900, 128, 9, 0.2).astype(np.float32)
     index = Index(None, X)
     assert not index.prepare().uses_cells
-    assert index._state.cells is None
+    assert index.state.cells is None
 
 
 def test_work_grows_as_the_root_of_the_number_of_points():
@@ -207,7 +207,7 @@ def test_work_grows_as_the_root_of_the_number_of_points():
         index = Index(None, X[:n], n_neighbors=K, recall=0.9)
         index.prepare(2)
         read = in_cells(index, X[n:], index.probing(K).probes)[2]
-        opened.append(read.mean() + len(index._state.cells.radii))
+        opened.append(read.mean() + len(index.state.cells.radii))
     # 16 times the points: 4 times the cells, and as many points in one of them.
     assert opened[1] < 8 * opened[0]
 
@@ -218,11 +218,11 @@ def test_points_that_come_later_are_put_into_cells():
     index.prepare()
     index.append(X[2000:2050])
     index.prepare()
-    cells = index._state.cells
+    cells = index.state.cells
     assert cells.n - cells.starts[-1] == 50
     index.append(X[2050:2900])
     index.prepare()
-    cells = index._state.cells
+    cells = index.state.cells
     assert cells.n == cells.starts[-1] == 2900
     index.check()
 
@@ -262,8 +262,8 @@ def test_cells_are_the_same_for_any_number_of_threads():
     X = clusters(5000, 64, 50, 0.5).astype(np.float32)
     one, two = (Index(None, X, recall=0.9) for _ in range(2))
     one.prepare(1), two.prepare(2)
-    for name, values in one._state.cells._asdict().items():
-        np.testing.assert_array_equal(values, getattr(two._state.cells, name))
+    for name, values in one.state.cells._asdict().items():
+        np.testing.assert_array_equal(values, getattr(two.state.cells, name))
     assert one.probing(10) == two.probing(10)
 
 
@@ -283,7 +283,7 @@ def test_sparse_points_that_are_no_longer_transformed():
     rng = np.random.default_rng(0)
     index = Index(rng.normal(size=(8, 200)), X, n_neighbors=K, recall=0.8)
     index.prepare()
-    assert index._state.cells is not None
+    assert index.state.cells is not None
     U = rng.normal(size=(200, 200))
     index.set_metric(U)
     truth = Oracle(U, X).query_all(X[:3].toarray())

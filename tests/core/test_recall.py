@@ -114,7 +114,7 @@ def test_after_a_change_queries_are_exact_until_measuring_pays():
     versions, recalls = [], []
     for _ in range(60):
         recalls.append(recall_of(index, Q[:100]).mean())
-        versions.append(index._state.probings[K].version)
+        versions.append(index.state.probings[K].version)
     assert versions[0] == 0
     assert versions[-1] == 1
     assert recalls[0] == 1 > recalls[-1]
@@ -122,7 +122,7 @@ def test_after_a_change_queries_are_exact_until_measuring_pays():
     for _ in range(5):
         index.add_low_rank(3 * v, v)
         assert recall_of(index, Q[:1])[0] == 1
-    assert index._state.probings[K].version == 1
+    assert index.state.probings[K].version == 1
 
 
 @needs_numba
@@ -132,10 +132,10 @@ def test_other_numbers_of_neighbours_have_the_recall_too():
     for count in (1, 5, 6, 40):
         recalls = recall_of(index, Q, count)
         assert mean_bounds(recalls, RARE)[1] >= 0.95
-    assert sorted(index._state.probings) == [5, 10, 40]
+    assert sorted(index.state.probings) == [5, 10, 40]
     # Nearly all points: exact.
     assert (recall_of(index, Q[:2], 4000) == 1).all()
-    assert sorted(index._state.probings) == [5, 10, 40]
+    assert sorted(index.state.probings) == [5, 10, 40]
 
 
 @needs_numba
@@ -143,17 +143,17 @@ def test_cells_are_made_anew_once_old_ones_have_wasted_as_much():
     X, Q = split(clusters(20_600, 64, 400, 0.3))
     index = Index(np.eye(64), X, n_neighbors=K, recall=0.9)
     index.prepare(2)
-    first, rng = index._state.cells, np.random.default_rng(0)
+    first, rng = index.state.cells, np.random.default_rng(0)
     for _ in range(6):
         v = np.linalg.qr(rng.normal(size=(64, 8)))[0]
         index.add_low_rank(8 * index.U @ v, v)
     index.prepare()
     stale = index.probing(K)
-    assert index._state.cells.starts is first.starts
+    assert index.state.cells.starts is first.starts
     assert stale.share > 1.5 * stale.first_share
     for _ in range(2000):
         index.kneighbors(Q, K, approximate=True)
-        if index._state.cells.starts is not first.starts:
+        if index.state.cells.starts is not first.starts:
             break
     fresh = index.probing(K)
     assert fresh.share < stale.share
@@ -184,8 +184,8 @@ def test_small_drifts_are_measured_once_they_are_cheap():
     v = np.eye(32)[:, :1]
     index.add_low_rank(0.2 * v, v)
     assert index.probing(K).version == 0
-    assert 0.01 < index._state.drift < 0.05
-    index._work = index._work._replace(spent=1e15)
+    assert 0.01 < index.state.drift < 0.05
+    index.probes.work = index.probes.work._replace(spent=1e15)
     assert index.probing(K).version == 1
     index.add_low_rank(2 * v, v)
     assert index.probing(K).version == 2
@@ -220,7 +220,7 @@ def test_an_audit_sees_a_recall_that_is_too_low():
     assert audit.recall.least <= audit.recall.mean <= 1
     index = maintenance.index
     wrong = index.probing(K)._replace(probes=1)
-    index._set(index._state._replace(probings={K: wrong}))
+    index.set_state(index.state._replace(probings={K: wrong}))
     audit = maintenance.audit(random_state=0)
     assert not audit.recall.passed
     assert not audit.passed

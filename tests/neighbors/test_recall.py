@@ -190,7 +190,7 @@ def test_queries_beside_updates_and_new_cells():
         index.remove_points(np.arange(60))
         if step == 6:
             held = index._maintenance.index
-            held._work = held._work._replace(wasted=1e18)
+            held.probes.work = held.probes.work._replace(wasted=1e18)
     done.set()
     for thread in threads:
         thread.join()
