@@ -1,11 +1,13 @@
 """Nearest neighbours under a Mahalanobis metric that keeps changing."""
 
+from ._centroid import MahalanobisCentroidClassifier
 from ._classification import SketchedMahalanobisClassifier
 from ._graph import SketchedMahalanobisNeighborsTransformer
 from ._regression import SketchedMahalanobisRegressor
 from ._unsupervised import SketchedMahalanobisNeighbors
 
 __all__ = [
+    "MahalanobisCentroidClassifier",
     "SketchedMahalanobisClassifier",
     "SketchedMahalanobisNeighbors",
     "SketchedMahalanobisNeighborsTransformer",

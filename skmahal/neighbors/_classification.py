@@ -79,12 +79,12 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             self.__dict__ = vars(fitted)
             return self
         if classes is not None:
-            again = _class_lists(classes, len(self._classes))
+            again = class_lists(classes, len(self._classes))
             for known, given in zip(self._classes, again, strict=True):
                 if not np.array_equal(known, given):
                     raise ValueError(
-                        f"classes must be those of the first call, {_listed(known)}, "
-                        f"got {_listed(given)}."
+                        f"classes must be those of the first call, {listed(known)}, "
+                        f"got {listed(given)}."
                     )
         self._append(*self._validated(X, y))
         return self
@@ -142,9 +142,9 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             if classes is None:
                 self._classes = [np.unique(column) for column in columns.T]
             else:
-                self._classes = _class_lists(classes, columns.shape[1])
+                self._classes = class_lists(classes, columns.shape[1])
         pairs = zip(columns.T, self._classes, strict=True)
-        return y, np.stack([_codes(*pair) for pair in pairs], axis=1)
+        return y, np.stack([codes_of(*pair) for pair in pairs], axis=1)
 
     def _restored(self, state):
         state = super()._restored(state)
@@ -179,7 +179,7 @@ def _vote(fitted, labels, weights, result):
     return results
 
 
-def _class_lists(classes, n_outputs):
+def class_lists(classes, n_outputs):
     """Sorted classes of every output, from one array or from a list of them."""
     lists = [classes] if n_outputs == 1 else classes
     try:
@@ -192,7 +192,7 @@ def _class_lists(classes, n_outputs):
     return [np.unique(np.asarray(known)) for known in lists]
 
 
-def _codes(labels, classes):
+def codes_of(labels, classes):
     """Position of every label among the classes; an unknown label is an error."""
     if labels.dtype.kind == classes.dtype.kind in "biufUS":
         places = np.searchsorted(classes, labels)
@@ -204,15 +204,15 @@ def _codes(labels, classes):
     if (codes < 0).any():
         unseen = labels[[np.argmin(codes)]].tolist()[0]
         raise ValueError(
-            f"y contains {unseen!r}, which is not among the classes {_listed(classes)}."
+            f"y contains {unseen!r}, which is not among the classes {listed(classes)}."
         )
     return codes
 
 
-def _listed(classes):
+def listed(classes):
     """Classes for a message, of many the first ten.
 
-    >>> _listed(np.arange(12))
+    >>> listed(np.arange(12))
     '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...] (12 in all)'
     """
     names = ", ".join(map(repr, classes[:_MOST_LISTED].tolist()))
