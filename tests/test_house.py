@@ -15,7 +15,7 @@ ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MOST_FILES = 43
-MOST_LINES = 12_350
+MOST_LINES = 12_400
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 

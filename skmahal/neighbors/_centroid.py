@@ -137,9 +137,9 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     def partial_fit(self, X, y, classes=None, sample_weight=None):
         """Learn from more points; the result is that of one `fit` with all of them.
 
-        O(d) per point and O(d) per class, and O(d²) per point for the covariance, whose
-        metric is computed by the first prediction after it, O(d³). An estimator as
-        `metric_learner` is fitted in the first call; if it learns online, it continues.
+        O(d) per point and per class, and O(d²) per point for the covariance. Its metric
+        is computed by the first prediction afterwards. An estimator as `metric_learner`
+        is fitted in the first call; if it learns online, it continues.
 
         Parameters
         ----------
@@ -194,14 +194,18 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         check_is_fitted(self)
         fitted = copy(self)
         U = fitted.components_
-        change = {"rows": rows, "additive": additive, "low_rank": low_rank}
-        fitted._components = _changed(U, metric, **change)
+        U = _changed(U, metric, rows, additive, low_rank)
+        _check_squares("low_rank" if metric is None else "metric", U)
+        fitted._components, fitted._cached = U, {}
         fitted._scatter = fitted.shrinkage_ = None
         self.__dict__ = vars(fitted)
         return self
 
     def predict(self, X):
-        """Predict the class of the nearest mean. O(kd + kn_classes) per point.
+        """Predict the class of the largest score. O(d n_classes) per point.
+
+        The first prediction after a change of the means or of the metric takes O(kd
+        n_classes) more, and O(d³) if the metric is that of the covariance.
 
         Parameters
         ----------
@@ -213,8 +217,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         y : ndarray of shape (n_samples,)
             Classes. Ties go to the first.
         """
-        _, scores, classes = self._scores(X)
-        return classes[scores.argmax(axis=1)]
+        scores, fitted, _ = self._scores(X)
+        return fitted.classes_[scores.argmax(axis=1)]
 
     def predict_proba(self, X):
         r"""Predict probabilities; cost as in :meth:`predict`.
@@ -234,10 +238,10 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         p : ndarray of shape (n_samples, n_classes)
             Probabilities, in the order of `classes_`; 0 for a class without points.
         """
-        return softmax(self._scores(X)[1], axis=1)
+        return softmax(self._scores(X)[0], axis=1)
 
     def decision_function(self, X):
-        r"""The score of each class; cost as in :meth:`predict`.
+        r"""The score of each class. O(d(k + n_classes)) per point.
 
         It is :math:`-\frac{1}{2} \|U(x - \mu_c)\|^2 + \log \pi_c`, without the last
         term if there are no priors.
@@ -253,10 +257,15 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
             Scores; of two classes, that of the second minus that of the first. For a
             class without points, minus infinity.
         """
-        Z, scores, classes = self._scores(X)
-        if len(classes) == 2:
+        scores, fitted, X = self._scores(X)
+        if len(fitted.classes_) == 2:
             return scores[:, 1] - scores[:, 0]
-        return scores - 0.5 * np.sum(Z * Z, axis=1, keepdims=True)
+        U = fitted._metric()
+        with np.errstate(over="ignore", invalid="ignore"):
+            Z = X if U is None else X @ U.T
+            squares = np.sum(Z * Z, axis=1, keepdims=True)
+        checks.check_finite("X", squares)
+        return scores - 0.5 * squares
 
     @property
     def centroids_(self):
@@ -319,15 +328,19 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
 
     def _learn_metric(self, X, y, restart):
         """Shrink the covariance, fit the learner, or let an online one continue."""
-        d, self._factor, self.shrinkage_ = X.shape[1], {}, None
+        d, self._cached, self.shrinkage_ = X.shape[1], {}, None
         if self._scatter is not None:
             n = self.class_count_.sum()
             auto = isinstance(self.shrinkage, str)
-            self.shrinkage_ = oas(self._scatter / n, n) if auto else self.shrinkage
+            self.shrinkage_ = (
+                oas(self._scatter / n, n) if auto else float(self.shrinkage)
+            )
         if restart:
             given = self.metric_learner if self._scatter is None else None
             resolved = learners.resolve_components(given, X, y, d)
             self._components, self.metric_learner_ = resolved
+            if self._components is not None:
+                _check_squares("metric_learner", self._components)
         elif learners.learns_online(learner := self.metric_learner_):
             with undo_on_error(learner):
                 learner.partial_fit(X, y)
@@ -337,39 +350,43 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         """U, or None for the Euclidean metric."""
         if self._scatter is None:
             return self._components
-        if "U" not in self._factor:
-            # Computed once after each change, and not for every point of a stream.
-            covariance = self.covariance_
-            U = (
-                components_from(V=covariance)
-                if covariance.any()
-                else np.eye(*covariance.shape)
-            )
-            self._factor["U"] = U
-        return self._factor["U"]
+        if "U" not in self._cached:
+            # Not for every point of a stream, but when it is first needed.
+            self._cached["U"] = whitening(self.covariance_)
+        return self._cached["U"]
+
+    def _linear(self):
+        """Centre, coefficients and constants of the scores, kept until a change."""
+        if "linear" not in self._cached:
+            U, means, seen = self._metric(), self._means, self.class_count_ > 0
+            constants, priors = np.full(len(seen), -np.inf), self.class_prior_
+            constants[seen] = 0 if priors is None else np.log(priors[seen])
+            # Products of points far from zero would cancel.
+            centre = means[seen].mean(axis=0)
+            M = coefficients = np.where(seen[:, np.newaxis], means - centre, 0)
+            if U is not None:
+                M = M @ U.T
+                coefficients = M @ U
+            constants -= 0.5 * np.sum(M * M, axis=1)
+            self._cached["linear"] = centre, coefficients, constants
+        return self._cached["linear"]
 
     def _scores(self, X):
-        """Points under U, scores up to a constant for each point, and the classes."""
+        """Scores up to a term that all classes share, the state, and centred points."""
         check_is_fitted(self)
         # One state, also if another thread learns meanwhile.
         fitted = copy(self)
         X = validated(fitted, X, reset=False, **_POINTS)
-        U, means, seen = fitted._metric(), fitted._means, fitted.class_count_ > 0
-        offsets, priors = np.full(len(seen), -np.inf), fitted.class_prior_
-        offsets[seen] = 0 if priors is None else np.log(priors[seen])
-        # Far from zero, products of points that are not centred would cancel.
-        centre = means[seen].mean(axis=0)
         with np.errstate(over="ignore", invalid="ignore"):
-            Z, M = X - centre, means - centre
-            if U is not None:
-                Z, M = Z @ U.T, M @ U.T
-            products = Z @ M.T - 0.5 * np.sum(M * M, axis=1)
+            centre, coefficients, constants = fitted._linear()
+            X = X - centre
+            products = X @ coefficients.T
         checks.check_finite("X", products)
-        return Z, products + offsets, fitted.classes_
+        return products + constants, fitted, X
 
     def _saved(self, state):
-        if "_factor" in state:
-            state["_factor"] = {}
+        if "_cached" in state:
+            state["_cached"] = {}
         return super()._saved(state)
 
     def _restored(self, state):
@@ -385,7 +402,6 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
             for name, shape in shapes.items():
                 state[name] = array_from(state, name, _FLOAT64, shape)
             require_width(state, d)
-            state["_factor"] = {}
         return super()._restored(state)
 
 
@@ -422,7 +438,9 @@ def moments_of(X, codes, weights, n_classes, scatter):
         if scatter:
             centred = (centred - rest[codes]) * np.sqrt(weights)[:, np.newaxis]
             product = centred.T @ centred
-    checks.check_finite("X", mean if product is None else product)
+    _check_squares("X", mean)
+    if scatter:
+        checks.check_finite("X", product)
     return Moments(weight, mean, product)
 
 
@@ -460,6 +478,17 @@ def shrunk(covariance, shrinkage):
     d = len(covariance)
     return (1 - shrinkage) * covariance + shrinkage * np.trace(covariance) / d * np.eye(
         d
+    )
+
+
+def whitening(covariance):
+    """U of the inverse of a covariance; the identity if the covariance is 0. O(d³).
+
+    >>> whitening(np.diag([4.0, 1.0])) ** 2, whitening(np.zeros((1, 1)))
+    (array([[0.  , 1.  ], [0.25, 0.  ]]), array([[1.]]))
+    """
+    return (
+        components_from(V=covariance) if covariance.any() else np.eye(len(covariance))
     )
 
 
@@ -505,8 +534,13 @@ def _changed(U, metric, rows, additive, low_rank):
         raise ValueError("additive=True needs rows, got None.")
     else:
         U = learners.components_of(metric, "metric", d)
-    checks.check_finite("U", U)
     return U
+
+
+def _check_squares(name, array):
+    """Refuse numbers of which the sum of squares is not finite."""
+    if not checks.surely_finite(array):
+        raise ValueError(f"{name} has a value too large for squares in float64.")
 
 
 def _joined(classes, labels):
@@ -514,7 +548,8 @@ def _joined(classes, labels):
     are_names = [array.dtype.kind in "OUS" for array in (classes, labels)]
     if are_names[0] != are_names[1]:
         raise ValueError(
-            f"y must have labels as the classes {listed(classes)}, got {labels[0]!r}."
+            f"y must have labels as the classes {listed(classes)}, got "
+            f"{listed(labels[:1])}."
         )
     return np.union1d(classes, labels)
 
