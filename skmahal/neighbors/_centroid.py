@@ -304,13 +304,11 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         known = self.classes_
         if not self._fixed_classes:
             self.classes_ = _joined(known, y)
-        count, own = len(self.classes_), self._scatter is not None
-        new = moments_of(X, codes_of(y, self.classes_), weights, count, own)
-        places = codes_of(known, self.classes_)
-        mean = np.zeros_like(new.mean)
-        weight = np.zeros(count)
+        count, places = len(self.classes_), codes_of(known, self.classes_)
+        weight, mean = np.zeros(count), np.zeros((count, X.shape[1]))
         weight[places], mean[places] = self.class_count_, self._means
-        moments = merged(Moments(weight, mean, self._scatter), new)
+        before, codes = Moments(weight, mean, self._scatter), codes_of(y, self.classes_)
+        moments = updated(before, X, codes, weights)
         self.class_count_, self._means, self._scatter = moments
         self.class_prior_ = _as_priors(self.priors, self.class_count_, self.classes_)
         self._learn_metric(X, y, restart)
@@ -332,9 +330,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         if self._scatter is not None:
             n = self.class_count_.sum()
             auto = isinstance(self.shrinkage, str)
-            self.shrinkage_ = (
-                oas(self._scatter / n, n) if auto else float(self.shrinkage)
-            )
+            self.shrinkage_ = oas(self._scatter, n) if auto else float(self.shrinkage)
         if restart:
             given = self.metric_learner if self._scatter is None else None
             resolved = learners.resolve_components(given, X, y, d)
@@ -406,66 +402,57 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
 
 
 class Moments(NamedTuple):
-    """Weight and mean of every class, and the scatter within classes, or None."""
+    """Weight and mean of every class, and the scatter within classes, or None.
+
+    The scatter is the sum of ``w (x - μ) (x - μ)ᵀ`` over all points x, where w is the
+    weight of x and μ the mean of its class. A class without weight has the mean 0.
+    """
 
     weight: np.ndarray
     mean: np.ndarray
     scatter: np.ndarray | None
 
 
-def moments_of(X, codes, weights, n_classes, scatter):
-    r"""Moments of weighted points; the mean is 0 for a class without weight.
+def updated(moments, X, codes, weights):
+    r"""Moments with more points; `codes` are the positions of their classes.
 
-    The scatter is :math:`\sum_i w_i (x_i - \mu_{c_i}) (x_i - \mu_{c_i})^\top`, with the
-    mean of the class of each point. O(nd), and O(nd²) with the scatter.
+    By the formulas of Chan, Golub and LeVeque: if the points of a class have the weight
+    w' and the mean :math:`\mu'`, its mean moves by
+    :math:`\frac{w'}{w + w'} (\mu' - \mu)`, and the scatter grows by that of the points
+    around :math:`\mu'` and by
+    :math:`\frac{w w'}{w + w'} (\mu' - \mu) (\mu' - \mu)^\top`.
+    O(d) per point and per class, and O(d²) per point with the scatter.
 
-    >>> X, codes = np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 2])
-    >>> moments_of(X, codes, np.ones(3), 3, scatter=True)
-    Moments(weight=array([2., 0., 1.]), mean=array([[1.], [0.], [5.]]),
-            scatter=array([[2.]]))
+    >>> none = Moments(np.zeros(2), np.zeros((2, 1)), np.zeros((1, 1)))
+    >>> updated(none, np.array([[0.0], [2.0], [7.0]]), np.zeros(3, int), np.ones(3))
+    Moments(weight=array([3., 0.]), mean=array([[3.], [0.]]), scatter=array([[26.]]))
     """
-    weight = np.bincount(codes, weights, minlength=n_classes)
+    added = np.bincount(codes, weights, minlength=len(moments.weight))
+    weight = moments.weight + added
     parts = weights, codes, np.arange(len(X) + 1)
-    totals = sparse.csr_matrix(parts, shape=(len(X), n_classes)).T
-    divisors = np.where(weight > 0, weight, 1)[:, np.newaxis]
+    sums = sparse.csr_matrix(parts, shape=(len(X), len(weight))).T
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = totals @ X.astype(np.float64) / divisors
+        mean = sums @ X.astype(np.float64) / _or_one(added)
         centred = X - mean[codes]
-        # What rounding left in the sums of many points.
-        rest = totals @ centred / divisors
-        mean += rest
-        product = None
-        if scatter:
-            centred = (centred - rest[codes]) * np.sqrt(weights)[:, np.newaxis]
-            product = centred.T @ centred
+        # Sums of many points are rounded; this is what they lack.
+        rest = sums @ centred / _or_one(added)
+        shift = mean + rest - moments.mean
+        mean = moments.mean + shift * (added[:, np.newaxis] / _or_one(weight))
+        scatter = moments.scatter
+        if scatter is not None:
+            both = (moments.weight > 0) & (added > 0)
+            shares = moments.weight[both] * added[both] / weight[both]
+            roots = np.sqrt(np.concatenate([weights, shares]))[:, np.newaxis]
+            rows = np.concatenate([centred - rest[codes], shift[both]]) * roots
+            scatter = rows.T @ rows + scatter
+            checks.check_finite("X", scatter)
     _check_squares("X", mean)
-    if scatter:
-        checks.check_finite("X", product)
-    return Moments(weight, mean, product)
+    return Moments(weight, mean, scatter)
 
 
-def merged(one, other):
-    r"""Moments of all points of both, by the formula of Chan, Golub and LeVeque.
-
-    The means of a class are combined as :math:`\mu + \frac{w'}{w + w'} (\mu' - \mu)`,
-    and the scatter grows by :math:`\frac{w w'}{w + w'} (\mu' - \mu)(\mu' - \mu)^\top`.
-    O(n_classes d), and O(d²) for each class of `other` with the scatter.
-
-    >>> one = Moments(np.array([2.0]), np.array([[1.0]]), np.array([[2.0]]))
-    >>> other = Moments(np.array([1.0]), np.array([[7.0]]), np.array([[0.0]]))
-    >>> merged(one, other)
-    Moments(weight=array([3.]), mean=array([[3.]]), scatter=array([[26.]]))
-    """
-    weight = one.weight + other.weight
-    share = (other.weight / np.where(weight > 0, weight, 1))[:, np.newaxis]
-    shift = other.mean - one.mean
-    scatter = one.scatter
-    if scatter is not None:
-        apart = shift * np.sqrt(one.weight[:, np.newaxis] * share)
-        apart = apart[(one.weight > 0) & (other.weight > 0)]
-        scatter = scatter + other.scatter + apart.T @ apart
-        checks.check_finite("X", scatter)
-    return Moments(weight, one.mean + share * shift, scatter)
+def _or_one(weight):
+    """Weights as a column of divisors, with 1 in place of 0."""
+    return np.where(weight > 0, weight, 1)[:, np.newaxis]
 
 
 def shrunk(covariance, shrinkage):
@@ -496,13 +483,17 @@ def oas(covariance, n):
     r"""Oracle approximating shrinkage of the covariance S of n points. O(d²).
 
     With the mean square a of the entries of S and :math:`m = \mathrm{tr}(S) / d` it is
-    :math:`\min(1, (a + m^2) / ((n + 1) (a - m^2 / d)))`, as in scikit-learn.
+    :math:`\min(1, (a + m^2) / ((n + 1) (a - m^2 / d)))`, as in scikit-learn. It is that
+    of any multiple of S.
 
     >>> round(oas(np.diag([4.0, 1.0]), 10), 3)
     0.848
     """
     d = len(covariance)
-    square, mean_square = (np.trace(covariance) / d) ** 2, np.mean(covariance**2)
+    # Of one size, so that no square overflows.
+    covariance = covariance / (np.abs(covariance).max() or 1)
+    square = (np.trace(covariance) / d) ** 2
+    mean_square = np.vdot(covariance, covariance) / d**2
     excess = (n + 1) * (mean_square - square / d)
     return float(min(1, (mean_square + square) / excess)) if excess > 0 else 1.0
 
