@@ -15,7 +15,7 @@ from skmahal import _metric_learner as learners
 from skmahal._compat import HasMethods, Interval, StrOptions, fit_context
 from skmahal._core import checks
 from skmahal._core.metric import components_from
-from skmahal._core.saved import array_from
+from skmahal._core.saved import array_from, require
 from skmahal._estimator import Persistent, require_width, undo_on_error, validated
 
 from ._classification import class_lists, codes_of, listed
@@ -37,9 +37,9 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
 
     Parameters
     ----------
-    metric_learner : "covariance", None, array-like, dict or estimator
-        The metric. "covariance", the default, is the inverse of the pooled covariance
-        within classes, which every :meth:`partial_fit` updates. All else is as in
+    metric_learner : None, array-like, dict or estimator, default="covariance"
+        The metric. "covariance" is the inverse of the pooled covariance within classes,
+        which every :meth:`partial_fit` updates. All else is as in
         :class:`SketchedMahalanobisNeighbors`; an online learner continues to learn in
         :meth:`partial_fit`.
     shrinkage : float from 0 to 1, or "auto", default="auto"
@@ -381,8 +381,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         return products + constants, fitted, X
 
     def _saved(self, state):
-        if "_cached" in state:
-            state["_cached"] = {}
+        state.pop("_cached", None)
         return super()._saved(state)
 
     def _restored(self, state):
@@ -398,6 +397,9 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
             for name, shape in shapes.items():
                 state[name] = array_from(state, name, _FLOAT64, shape)
             require_width(state, d)
+            follows = state["_scatter"] is not None
+            require(follows == (state["shrinkage_"] is not None), "shrinkage_ is wrong")
+            state["_cached"] = {}
         return super()._restored(state)
 
 
