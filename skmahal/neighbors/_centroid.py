@@ -46,7 +46,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         The covariance is :math:`(1 - s) S + s \frac{\mathrm{tr} S}{d} I`, where S is
         the empirical covariance and s is the shrinkage. "auto" is the oracle
         approximating shrinkage of :func:`!sklearn.covariance.oas`, computed from S and
-        the number of points. Used only if `metric_learner` is "covariance".
+        the number of points. Features should be of one scale if s is not 0. Used only
+        if `metric_learner` is "covariance".
     priors : None, "empirical" or array-like of shape (n_classes,), default=None
         Prior probabilities of the classes. None is no prior, so that the nearest mean
         decides. "empirical" is the share of each class in the points. An array has a
