@@ -51,8 +51,9 @@ print(f"{same:.1%} of the predictions are those of LinearDiscriminantAnalysis.")
 # Accuracy as classes are added
 # -----------------------------
 #
-# Lines mark the first image of each class. Empirical priors are small for a class of
-# which few images were seen, so that it is found less often at first.
+# Lines mark the first image of each class. A mean of few images is not yet that of the
+# class: accuracy falls where a batch ends with the first images of a class, and rises
+# again with the next batch.
 
 figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
 for name, values in accuracy.items():
