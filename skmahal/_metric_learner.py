@@ -1,6 +1,7 @@
 """From a `metric_learner`, or the argument of `update_metric`, to the matrix U."""
 
 import warnings
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -8,14 +9,23 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from skmahal._core.checks import as_array
+from skmahal._core.checks import as_array, as_indices, as_low_rank, as_matrix
 from skmahal._core.metric import components_from
+from skmahal._core.saved import FLOATS
+from skmahal._core.threads import slices
 
 # Methods of a learner without `components_`, and what the matrix they return is called
 # in components_from: metric-learn's, and those of scikit-learn's covariance estimators.
 _MATRICES = {"get_mahalanobis_matrix": "A", "get_precision": "VI"}
 _KEYS = ("U", "A", "VI", "V")
 _MISSING = object()
+
+# A step from zero that shows a column of an affine map. The mean of data is rounding
+# error beside it, and a product with it is finite in float32.
+_STEP = 2.0**90
+_ROWS_AT_ONCE = 512
+# Lengths of the vectors that show whether a map is affine.
+_LENGTHS = np.repeat(2.0 ** np.arange(0, 81, 8), 2)
 
 
 def resolve_components(metric_learner, X, y, n_features):
@@ -54,7 +64,7 @@ def components_of(metric, name, n_features):
 
     A learner has `components_`, which is read once, or a method that returns its
     Mahalanobis matrix, as in metric-learn, or its precision matrix, as scikit-learn's
-    covariance estimators.
+    covariance estimators, or a `transform` that is affine, as that of a pipeline.
 
     An array is U. A square symmetric one is nearly always a Mahalanobis or covariance
     matrix and raises a UserWarning, unless it is diagonal, which is the usual way to
@@ -83,10 +93,12 @@ def components_of(metric, name, n_features):
             matrix, source = getattr(metric, method)(), f"{name}.{method}"
             return _factored(key, matrix, source, n_features)
     if hasattr(metric, "fit"):
-        raise ValueError(
-            f"{name} must have one of components_, {', '.join(_MATRICES)} once fitted, "
-            f"and {kind} has none."
-        )
+        if not hasattr(metric, "transform"):
+            raise ValueError(
+                f"{name} must have one of components_, {', '.join(_MATRICES)}, "
+                f"transform once fitted, and {kind} has none."
+            )
+        return affine_components(metric, name, n_features)
     if isinstance(metric, dict):
         if len(metric) != 1 or not metric.keys() <= set(_KEYS):
             raise ValueError(
@@ -98,6 +110,108 @@ def components_of(metric, name, n_features):
     U = check_components(metric, name, n_features)
     _warn_if_symmetric(U, name)
     return U
+
+
+def affine_components(learner, name, n_features):
+    """U of a fitted transformer whose `transform` is ``x -> Ux + b``.
+
+    Column j is the difference that a long step along feature j makes, so that an offset
+    of the data, as the mean in a scaler, costs no precision. Points at other distances
+    from zero show whether `transform` is affine; ValueError if it is not. It is called
+    with d + 23 rows in all, at most 512 at once.
+
+    >>> from sklearn.preprocessing import StandardScaler
+    >>> scaler = StandardScaler().fit([[1e8, 0.0], [1e8 + 2, 8.0]])
+    >>> affine_components(scaler, "metric", 2)
+    array([[1.  , 0.  ],
+           [0.  , 0.25]])
+    """
+    offset, columns = _transformed(learner, np.zeros((1, n_features)), name), []
+    for part in slices(n_features, _ROWS_AT_ONCE):
+        steps = _STEP * np.eye(part.stop - part.start, n_features, part.start)
+        columns.append(_transformed(learner, steps, name) - offset)
+    U = np.vstack(columns).astype(np.float64).T / _STEP
+    points = np.random.default_rng(0).normal(size=(len(_LENGTHS), n_features))
+    points *= _LENGTHS[:, np.newaxis]
+    with np.errstate(all="ignore"):
+        errors = np.abs(_transformed(learner, points, name) - (points @ U.T + offset))
+        sizes = np.abs(points) @ np.abs(U).T + np.abs(offset)
+        rounding = np.finfo(offset.dtype).eps ** 0.4 * sizes
+        # Not a number, which is in no order, is no rounding error either.
+        if not (errors <= rounding).all():
+            raise ValueError(
+                f"{name}.transform must be affine, x -> Ux + b, to give a metric, and "
+                f"that of this {type(learner).__name__} is not."
+            )
+    return check_components(U, f"{name}.transform", n_features)
+
+
+def _transformed(learner, rows, name):
+    """What `transform` makes of rows, as a dense array of floats."""
+    kind, names = type(learner).__name__, getattr(learner, "feature_names_in_", None)
+    try:
+        # Points so far from the data may cause warnings.
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            Z = learner.transform(rows if names is None else _named(rows, names))
+            Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
+            Z = Z if Z.dtype in FLOATS else Z.astype(np.float64)
+    except NotFittedError as error:
+        message = f"{name} must be fitted, and this {kind} is not."
+        raise ValueError(message) from error
+    except Exception as error:
+        message = f"{name}.transform of this {kind} gives no metric: {error}"
+        raise ValueError(message) from error
+    if Z.ndim != 2 or len(Z) != len(rows):
+        raise ValueError(
+            f"{name}.transform must give an array of shape ({len(rows)}, k) for "
+            f"{len(rows)} points, got shape {Z.shape}."
+        )
+    return Z
+
+
+def _named(rows, names):
+    """Rows as a data frame with these columns, or as they are without pandas."""
+    try:
+        from pandas import DataFrame
+    except ModuleNotFoundError:
+        return rows
+    return DataFrame(rows, columns=names)
+
+
+class Change(NamedTuple):
+    """What `update_metric` is asked for: ``W Vᵀ``, some rows of U, or another metric.
+
+    The first that is not None counts. `metric` are values of `rows`, if there are any.
+    """
+
+    low_rank: tuple | None
+    rows: np.ndarray | None
+    additive: bool
+    metric: object
+
+
+def as_change(metric, rows, additive, low_rank, k, d):
+    """The :class:`Change` of a U of shape (k, d) from arguments of `update_metric`."""
+    if low_rank is not None:
+        if metric is not None or rows is not None or additive:
+            raise ValueError(
+                "low_rank cannot be combined with metric, rows or additive."
+            )
+        if not isinstance(low_rank, tuple | list) or len(low_rank) != 2:
+            size = f" of {len(low_rank)}" if np.iterable(low_rank) else ""
+            kind = type(low_rank).__name__ + size
+            raise ValueError(f"low_rank must be a pair (W, V), got a {kind}.")
+        low_rank = as_low_rank(*low_rank, k, d)
+    elif metric is None:
+        raise ValueError("update_metric needs metric or low_rank, got neither.")
+    elif rows is not None:
+        rows = as_indices("rows", rows, k, unique=True)
+        shape = {"columns": d, "rows": len(rows)}
+        metric = as_matrix("metric", metric, dtype=np.float64, **shape)
+    elif additive:
+        raise ValueError("additive=True needs rows, got None.")
+    return Change(low_rank, rows, additive, metric)
 
 
 def check_components(components, name, n_features, dtype=np.float64):

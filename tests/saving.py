@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 
 from skmahal import (
+    MahalanobisCentroidClassifier,
     MahalanobisSketch,
     MetricMaintenance,
     SketchedMahalanobisClassifier,
@@ -89,6 +90,13 @@ def maintenance(**params):
     return made
 
 
+def centroid(*params):
+    made = MahalanobisCentroidClassifier(*params, priors="empirical")
+    made.fit(points(), as_names(labels()))
+    results(made)
+    return made.partial_fit(points(rows=9, seed=4), as_names(labels(9)))
+
+
 def learner(kind, labelled=True, rows=N, dtype=np.float64):
     if labelled:
         return kind(random_state=0).fit(points(dtype, rows=rows), labels(rows))
@@ -124,6 +132,8 @@ CASES |= {
     "sparse-sketch": lambda: MahalanobisSketch(
         6, sketch="countsketch", random_state=0
     ).fit(points(np.float32)),
+    "centroid": centroid,
+    "learning-centroid": partial(centroid, LEGO(random_state=0)),
     "maintenance": partial(maintenance, m=12, L=5, lead=3),
     "LEGO": partial(learner, LEGO),
     "POLA": partial(learner, POLA, labelled=False, dtype=np.float32),
@@ -141,6 +151,9 @@ def results(thing):
         return _of_learner(thing)
     if isinstance(thing, MahalanobisSketch):
         return [thing.components_, thing.transform(points())]
+    if hasattr(thing, "centroids_"):
+        predicted = [thing.predict(queries()), thing.predict_proba(queries())]
+        return [thing.components_, thing.centroids_, thing.class_count_, *predicted]
     return _of_index(thing) if hasattr(thing, "n_samples_fit_") else []
 
 
@@ -205,6 +218,9 @@ def go_on(thing):
         thing.append(more)
         thing.remove([1])
         thing.refresh_sketches()
+    elif hasattr(thing, "centroids_"):
+        thing.partial_fit(more, ["ant", "dog", "dog"])
+        thing.update_metric(normal(2, D), rows=[0, 2])
     elif hasattr(thing, "n_samples_fit_"):
         _change_index(thing, more)
 

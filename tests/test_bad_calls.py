@@ -14,6 +14,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 
 import skmahal
 from skmahal import (
+    MahalanobisCentroidClassifier,
     MahalanobisSketch,
     MetricMaintenance,
     SketchedMahalanobisClassifier,
@@ -76,6 +77,9 @@ TRANSFORMER = Language(
     parameters.AT_FIT_OF_TRANSFORMER,
     [("transform", parameters.AT_GRAPH)],
 )
+CENTROID = Language(
+    methods.of_centroid(), together.of_metric(), parameters.AT_FIT_OF_CENTROID
+)
 SKETCH = Language(methods.of_sketch(), at_fit=parameters.AT_FIT_OF_SKETCH)
 MAINTENANCE = Language(methods.of_maintenance(), together.of_maintenance())
 COMPONENTS_FROM = Language(methods.of_components_from(), together.of_components_from())
@@ -124,6 +128,7 @@ SUBJECTS = {
         lambda: SketchedMahalanobisNeighborsTransformer(**SKETCHED).fit(X),
         TRANSFORMER,
     ),
+    "centroid": (lambda: MahalanobisCentroidClassifier(U).fit(X, LABELS), CENTROID),
     "sketch": (lambda: MahalanobisSketch(3, random_state=0).fit(X), SKETCH),
     "maintenance": (lambda: MetricMaintenance(U, X, **SMALL), MAINTENANCE),
     "maintenance, sparse": (

@@ -29,6 +29,7 @@ def test_learned_metrics():
     knn, X = names["knn"], names["X"]
     assert knn.n_samples_fit_ == 899
     assert np.mean(knn.predict(X[900:]) == names["y"][900:]) > 0.8
+    assert names["nearest"].score(X[1000:], names["y"][1000:]) > 0.9
 
 
 def test_online_learning():

@@ -9,10 +9,15 @@ from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from scipy.spatial.distance import cdist
 from sklearn.base import BaseEstimator, clone
+from sklearn.cluster import KMeans
+from sklearn.compose import ColumnTransformer
 from sklearn.covariance import EmpiricalCovariance, LedoitWolf, MinCovDet
 from sklearn.datasets import load_iris
 from sklearn.decomposition import PCA, IncrementalPCA
+from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.feature_selection import SelectKBest
 from sklearn.frozen import FrozenEstimator
+from sklearn.kernel_approximation import RBFSampler
 from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.neighbors import (
     KNeighborsClassifier,
@@ -20,7 +25,13 @@ from sklearn.neighbors import (
     NeighborhoodComponentsAnalysis,
 )
 from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+from sklearn.preprocessing import (
+    FunctionTransformer,
+    MinMaxScaler,
+    PolynomialFeatures,
+    RobustScaler,
+    StandardScaler,
+)
 
 import skmahal
 from skmahal import (
@@ -162,6 +173,149 @@ def test_covariance_estimators_give_the_mahalanobis_distance(kind, name):
     assert_allclose(index.kneighbors(Q, 5)[0], exact, rtol=1e-9)
     moved = kind().fit(X, Y).update_metric(clone(learner).fit(X))
     assert_allclose(moved.kneighbors(Q, 5)[0], exact, rtol=1e-9)
+
+
+# --- transformers without `components_` -----------------------------------------------
+
+
+AFFINE = {
+    "LDA": LinearDiscriminantAnalysis(),
+    "shrunk LDA": LinearDiscriminantAnalysis(solver="eigen", shrinkage=0.1),
+    "scaler": RobustScaler(),
+    "scaler and NCA": make_pipeline(
+        StandardScaler(), NeighborhoodComponentsAnalysis(2, max_iter=5, random_state=0)
+    ),
+    "scaler and PCA": make_pipeline(StandardScaler(), PCA(2, whiten=True)),
+    "passthrough": make_pipeline("passthrough", StandardScaler(), "passthrough"),
+    "fewer features": make_pipeline(SelectKBest(k=3), MinMaxScaler()),
+    "more features": ColumnTransformer(
+        [("all", "passthrough", [0, 1, 2, 3]), ("more", StandardScaler(), [0, 2])]
+    ),
+    "sparse": make_pipeline(FunctionTransformer(sparse.csr_matrix)),
+    "online": make_pipeline(StandardScaler(), OnlineITML(random_state=0)),
+}
+
+
+@any_estimator
+@pytest.mark.parametrize("name", AFFINE)
+def test_neighbours_are_those_of_any_affine_transform(kind, name):
+    learner = AFFINE[name]
+    alone = clone(learner).fit(X, Y)
+
+    def transform(points):
+        Z = alone.transform(points)
+        return Z.toarray() if sparse.issparse(Z) else Z
+
+    for index in (
+        kind(metric_learner=learner).fit(X, Y),
+        kind(metric_learner=FrozenEstimator(alone)).fit(X, Y),
+        kind().fit(X, Y).update_metric(alone),
+    ):
+        assert_neighbours(index, transform)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1.0, 1e8])
+@pytest.mark.parametrize("last", [None, PCA(3), PCA(9, whiten=True)], ids=repr)
+def test_large_means_and_scales_cost_no_precision(last, offset):
+    """Columns of U are right to 1e-9 of their largest entry, at scales 1e-8 to 1e8."""
+    rng = np.random.default_rng(0)
+    scales = 10.0 ** np.linspace(-8, 8, 9)
+    points = scales * (rng.normal(size=(300, 9)) + offset * rng.normal(size=9))
+    scaled = make_pipeline(StandardScaler(), last).fit(points)
+    rows = np.eye(9)
+    if last is not None:
+        rows = last.components_
+        if last.whiten:
+            rows = rows / np.sqrt(last.explained_variance_)[:, np.newaxis]
+    exact = rows / scaled[0].scale_
+    index = SketchedMahalanobisNeighbors().fit(points).update_metric(scaled)
+    errors = np.abs(index.components_ - exact).max(axis=0)
+    assert (errors <= 1e-9 * np.abs(exact).max(axis=0)).all()
+    if last is None:
+        assert_array_equal(index.components_ == 0, exact == 0)
+
+
+def test_float32_results_give_the_metric_in_float32_precision():
+    matrix = np.random.default_rng(0).normal(size=(4, 3)).astype(np.float32)
+    map32 = FunctionTransformer(lambda points: points.astype(np.float32) @ matrix - 9)
+    U = SketchedMahalanobisNeighbors(metric_learner=map32).fit(X).components_
+    assert U.dtype == np.float64
+    assert_allclose(U, matrix.T, rtol=1e-5)
+
+
+def test_transformers_fitted_with_names_get_names():
+    """Also where columns are chosen by name; warnings are errors in the test run."""
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(X, columns=list("abcd"))
+    columns = ColumnTransformer([("scaled", StandardScaler(), ["b", "d"])])
+    for learner in (columns, make_pipeline(StandardScaler(), PCA(2))):
+        alone = learner.set_output(transform="pandas").fit(frame)
+        index = SketchedMahalanobisNeighbors().fit(frame).update_metric(alone)
+        exact = cdist(alone.transform(frame)[:9], alone.transform(frame))
+        distances = index.kneighbors(frame[:9], 5)[0]
+        assert_allclose(distances, np.sort(exact, axis=1)[:, :5], atol=1e-9)
+
+
+NOT_AFFINE = {
+    "squares": PolynomialFeatures(2),
+    "kernel map": RBFSampler(random_state=0),
+    "distances": KMeans(3, random_state=0),
+    "clipped": MinMaxScaler(clip=True),
+    "clipped far from zero": FunctionTransformer(lambda Z: Z.clip(1e6, 2e6)),
+    "absolute": FunctionTransformer(np.abs),
+    "logarithm": FunctionTransformer(np.log1p),
+    "exponential": FunctionTransformer(np.exp),
+    "wave": FunctionTransformer(lambda Z: Z + np.sin(Z)),
+    "in a pipeline": make_pipeline(StandardScaler(), PolynomialFeatures(2), PCA(2)),
+}
+
+
+@pytest.mark.parametrize("name", NOT_AFFINE)
+@any_estimator
+def test_a_transform_that_is_not_affine_is_refused(kind, name):
+    learner = clone(NOT_AFFINE[name])
+    refused = ValueError, rf"transform must be affine.* {type(learner).__name__} is not"
+    assert_refused(kind(metric_learner=learner), "fit", (X, Y), *refused)
+    learner.fit(X, Y)
+    assert_refused(kind().fit(X, Y), "update_metric", (learner,), *refused)
+
+
+BAD_TRANSFORMS = {
+    "not fitted": (
+        make_pipeline(StandardScaler(), PCA()),
+        "metric must be fitted, and this Pipeline is not",
+    ),
+    "not implemented": (
+        LinearDiscriminantAnalysis(solver="lsqr").fit(X, Y),
+        "metric.transform of this LinearDiscriminantAnalysis gives no metric: transf",
+    ),
+    "other features": (
+        StandardScaler().fit(X[:, :3]),
+        "metric.transform of this StandardScaler gives no metric: X has 4 features",
+    ),
+    "one dimension": (
+        FunctionTransformer(lambda Z: Z[:, 0]),
+        r"metric.transform must give an array of shape \(1, k\) .* got shape \(1,\)",
+    ),
+    "no features": (
+        FunctionTransformer(lambda Z: Z[:, :0]),
+        r"metric.transform must be a dense array of shape \(k, 4\)",
+    ),
+    "strings": (
+        FunctionTransformer(lambda Z: np.full(Z.shape, "a")),
+        "metric.transform of this FunctionTransformer gives no metric: could not conv",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", BAD_TRANSFORMS)
+def test_a_transform_without_a_metric_is_refused(name):
+    learner, message = BAD_TRANSFORMS[name]
+    index = SketchedMahalanobisNeighbors().fit(X)
+    assert_refused(index, "update_metric", (learner,), ValueError, message)
+
+
+# --- other learners -------------------------------------------------------------------
 
 
 class OfMatrix(BaseEstimator):
@@ -559,8 +713,8 @@ BAD_LEARNERS = {
     ),
     "no metric": (
         WithoutMetric(),
-        "components_, get_mahalanobis_matrix, get_precision once fitted, and "
-        "WithoutMetric has none",
+        "components_, get_mahalanobis_matrix, get_precision, transform once fitted, "
+        "and WithoutMetric has none",
     ),
 }
 

@@ -1,5 +1,6 @@
 """Nearest neighbours under a Mahalanobis metric that keeps changing."""
 
+from ._centroid import MahalanobisCentroidClassifier
 from ._classification import SketchedMahalanobisClassifier
 from ._graph import (
     SketchedMahalanobisNeighborsTransformer,
@@ -9,6 +10,7 @@ from ._regression import SketchedMahalanobisRegressor
 from ._unsupervised import SketchedMahalanobisNeighbors
 
 __all__ = [
+    "MahalanobisCentroidClassifier",
     "SketchedMahalanobisClassifier",
     "SketchedMahalanobisNeighbors",
     "SketchedMahalanobisNeighborsTransformer",

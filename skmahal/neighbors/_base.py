@@ -204,27 +204,13 @@ class SketchedNeighborsBase(Persistent):
         (array([[3.]]), array([[1]]))
         """
         held = self._fitted()
-        if low_rank is not None:
-            if metric is not None or rows is not None or additive:
-                raise ValueError(
-                    "low_rank cannot be combined with metric, rows or additive."
-                )
-            if not isinstance(low_rank, tuple | list) or len(low_rank) != 2:
-                size = f" of {len(low_rank)}" if np.iterable(low_rank) else ""
-                kind = type(low_rank).__name__ + size
-                raise ValueError(f"low_rank must be a pair (W, V), got a {kind}.")
-            factors = checks.as_low_rank(*low_rank, held.index.k, held.index.d)
-            self._change_metric(held.index.add_low_rank, *factors)
-        elif metric is None:
-            raise ValueError("update_metric needs metric or low_rank, got neither.")
-        elif rows is not None:
-            rows = checks.as_indices("rows", rows, held.k, unique=True)
-            shape = {"columns": held.d, "rows": len(rows)}
-            values = checks.as_matrix("metric", metric, dtype=np.float64, **shape)
-            change = held.update_u if additive else held.set_rows
-            self._change_metric(change, values, rows)
-        elif additive:
-            raise ValueError("additive=True needs rows, got None.")
+        given = metric, rows, additive, low_rank
+        change = learners.as_change(*given, held.index.k, held.index.d)
+        if change.low_rank is not None:
+            self._change_metric(held.index.add_low_rank, *change.low_rank)
+        elif change.rows is not None:
+            set_or_add = held.update_u if additive else held.set_rows
+            self._change_metric(set_or_add, change.metric, change.rows)
         else:
             self._follow(held, metric)
         return self

@@ -138,12 +138,12 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             self.__dict__ = vars(fitted)
             return self
         if classes is not None:
-            again = _class_lists(classes, len(self._classes))
+            again = class_lists(classes, len(self._classes))
             for known, given in zip(self._classes, again, strict=True):
                 if not np.array_equal(np.sort(known), given):
                     raise ValueError(
-                        f"classes must be those of the first call, {_listed(known)}, "
-                        f"got {_listed(given)}."
+                        f"classes must be those of the first call, {listed(known)}, "
+                        f"got {listed(given)}."
                     )
         with self._maintenance.index.lock.changing(), self._keeping_classes():
             X, y, known, columns = self._validated(X, y, sample_weight)
@@ -244,7 +244,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             )
         else:
             n_outputs = 1 if labels.ndim == 1 else labels.shape[1]
-            lists = _class_lists(classes, n_outputs) if reset else self._classes
+            lists = class_lists(classes, n_outputs) if reset else self._classes
             values = np.array([some[0] for some in lists]).reshape(1, *labels.shape[1:])
         filled = np.empty(labels.shape, dtype=values.dtype)
         filled[:] = values[0]
@@ -267,12 +267,12 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             if classes is None:
                 self._classes = [np.unique(column) for column in columns.T]
             else:
-                self._classes = _class_lists(classes, columns.shape[1])
+                self._classes = class_lists(classes, columns.shape[1])
         elif not self._fixed:
             pairs = zip(self._classes, columns.T, strict=True)
             self._classes = [_with_new(*pair) for pair in pairs]
         pairs = zip(columns.T, self._classes, strict=True)
-        codes = np.stack([_codes(*pair) for pair in pairs], axis=1)
+        codes = np.stack([codes_of(*pair) for pair in pairs], axis=1)
         if known is not None:
             codes[~known] = -1
         return y, codes
@@ -343,13 +343,13 @@ def _as_objects(y):
 def _with_new(classes, labels):
     """Classes, and behind them the labels that are not among them."""
     new = np.unique(labels)
-    if (new.dtype.kind in "US") != (classes.dtype.kind in "US"):
-        return classes
+    if (new.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
+        return classes  # They are refused as labels that are not among the classes.
     new = new[~np.isin(new, classes)]
     return np.concatenate([classes, new]) if len(new) else classes
 
 
-def _class_lists(classes, n_outputs):
+def class_lists(classes, n_outputs):
     """Sorted classes of every output, from one array or from a list of them."""
     lists = [classes] if n_outputs == 1 else classes
     try:
@@ -362,7 +362,7 @@ def _class_lists(classes, n_outputs):
     return [np.unique(np.asarray(known)) for known in lists]
 
 
-def _codes(labels, classes):
+def codes_of(labels, classes):
     """Position of every label among the classes; an unknown label is an error."""
     if labels.dtype.kind == classes.dtype.kind in "biufUS":
         order = np.argsort(classes)
@@ -376,15 +376,15 @@ def _codes(labels, classes):
     if (codes < 0).any():
         unseen = labels[[np.argmin(codes)]].tolist()[0]
         raise ValueError(
-            f"y contains {unseen!r}, which is not among the classes {_listed(classes)}."
+            f"y contains {unseen!r}, which is not among the classes {listed(classes)}."
         )
     return codes
 
 
-def _listed(classes):
+def listed(classes):
     """Classes for a message, of many the first ten.
 
-    >>> _listed(np.arange(12))
+    >>> listed(np.arange(12))
     '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...] (12 in all)'
     """
     names = ", ".join(map(repr, classes[:_MOST_LISTED].tolist()))

@@ -112,7 +112,8 @@ class SketchedMahalanobisNeighbors(
         Distance within which :meth:`radius_neighbors` finds points.
     metric_learner : None, array-like of shape (k, n_features), dict, or estimator
         The matrix U. None is the Euclidean metric. An estimator is cloned, fitted with
-        the data given to `fit`, and its `components_` are U; one wrapped in
+        the data given to `fit`, and U is read from its `components_`, its matrix or its
+        `transform`, which must be affine; one wrapped in
         :class:`sklearn.frozen.FrozenEstimator` is used as it is. A symmetric array that
         is not diagonal is used with a warning: it is nearly always another matrix. A
         dictionary says which one: ``{"U": U}``, or a keyword of

@@ -155,6 +155,32 @@ def of_classifier():
     ]
 
 
+def of_centroid():
+    X, far = points(1e300, dense=True), points(1e300, fitted=False, dense=True)
+    y, first, known = labels(), labels(fitted=False), points(dense=True)
+    for kind in (y, first):
+        kind.bad["two outputs"] = lambda rng: Fault(np.zeros((ROWS, 2), int), "y|input")
+    # Any call may add classes.
+    del y.bad["an unknown class"]
+    classes = one_of("classes", [[0, 1, 2], None], [0, 1], [[0, 1, 2]], 3)
+    del classes.bad[short(None)], classes.bad[short(np.arange(3))]
+    weights = matrix("sample_weight", 1, ROWS)
+    weights = Kind(lambda rng: rng.uniform(size=ROWS), weights.bad)
+    for what in ("None", "a number"):
+        del weights.bad[what]
+    updates = [form for form in of_updates(X, y=y) if form.method == "update_metric"]
+    more = {"X": X, "y": y, "classes": classes, "sample_weight": weights}
+    return [
+        Form("fit", {"X": far, "y": first, "sample_weight": weights}, ("X", "y")),
+        Form("partial_fit", more, ("X", "y")),
+        *updates,
+        Form("predict", {"X": known}, ("X",)),
+        Form("predict_proba", {"X": known}, ("X",)),
+        Form("decision_function", {"X": X}, ("X",)),
+        Form("score", {"X": known, "y": other_length()}, ("X", "y")),
+    ]
+
+
 def of_regressor():
     X, far, y = points(1e300), points(1e300, fitted=False), targets()
     return [

@@ -55,6 +55,11 @@ AT_FIT_OF_SKETCH = {
     "sketch": AT_FIT["sketch"],
     "random_state": AT_FIT["random_state"],
 }
+AT_FIT_OF_CENTROID = {
+    "metric_learner": AT_FIT["metric_learner"],
+    "shrinkage": [-0.1, 1.1, np.nan, "ledoit", None, [0.1], 1j],
+    "priors": ["uniform", 0.5, [0.5, 0.5], [0.5] * 3, [1.5, -1, 0.5], [0, 0.5, 0.5]],
+}
 SIZES = [0, -1, 1.5, "a", None, np.nan]
 NO_START = ["covariance", 3.0, None, np.eye(D + 1), np.full((D, D), np.nan), np.ones(D)]
 AT_FIT_OF_LEARNER = {

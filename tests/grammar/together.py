@@ -19,18 +19,6 @@ from .values import (
 
 
 def of_updates(**y):
-    W, V = "W has 1 columns and V has 2", "low_rank cannot be combined"
-
-    def update(fault, says, **make):
-        return lambda rng: Call(
-            "update_metric",
-            {name: draw(rng) for name, draw in make.items()},
-            fault,
-            says,
-        )
-
-    pair, U = low_rank().good, METRIC.good
-    a, values = indices("rows", K).good, matrix("metric").good
     return [
         lambda rng: Call(
             "remove_points", {"indices": rng.permutation(N)}, "all points", "every"
@@ -45,6 +33,24 @@ def of_updates(**y):
             "a position for each row",
             r"\bindices\b",
         ),
+        *of_metric(),
+    ]
+
+
+def of_metric():
+    W, V = "W has 1 columns and V has 2", "low_rank cannot be combined"
+
+    def update(fault, says, **make):
+        return lambda rng: Call(
+            "update_metric",
+            {name: draw(rng) for name, draw in make.items()},
+            fault,
+            says,
+        )
+
+    pair, U = low_rank().good, METRIC.good
+    a, values = indices("rows", K).good, matrix("metric").good
+    return [
         update(
             "ranks that differ",
             W,
