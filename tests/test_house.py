@@ -15,7 +15,7 @@ ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MOST_FILES = 43
-MOST_LINES = 11_700
+MOST_LINES = 11_800
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 
