@@ -85,6 +85,10 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         self : object
             The fitted learner. O(kd) per pair and product, of which POLA needs several.
         """
+        if not isinstance(calibration_params, dict | None):
+            expected = "a dictionary or None"
+            given = repr(calibration_params)
+            raise TypeError(f"calibration_params must be {expected}, got {given}.")
         with undo_on_error(self), np.errstate(over="ignore", invalid="ignore"):
             self._learn(pairs, y, restart=True)
             if calibration_params is not None:
@@ -303,7 +307,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
         if not vars(self).get("_labelled", True):
-            # Of pairs. scikit-learn's checks of classifiers are about points.
+            # Not before it is fitted: scikit-learn's checks would predict points.
             tags.estimator_type = "classifier"
             tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
@@ -396,7 +400,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             )
         if pairs.ndim != 3 or pairs.shape[1] != 2:
             expected = "an array of shape (n_pairs, 2, n_features)"
-            hint = " Indices need a preprocessor." if pairs.ndim == 2 else ""
+            hint = " Pairs of indices need a preprocessor." if pairs.ndim == 2 else ""
             message = f"pairs must be {expected}, got shape {pairs.shape}.{hint}"
             raise ValueError(message)
         if not pairs.shape[2]:
@@ -418,23 +422,23 @@ def points_of(indices, preprocessor, name):
     >>> points_of(np.array([[0, 1], [1, 1]]), [[5.0], [7.0]], "pairs").tolist()
     [[[5.0], [7.0]], [[7.0], [7.0]]]
     """
-    flat, get = indices.ravel(), preprocessor
-    if not callable(preprocessor):
-        get = check_array(
-            preprocessor, dtype=None, ensure_all_finite=False, input_name="preprocessor"
-        ).__getitem__
-        if flat.dtype.kind not in "iu":
-            expected = "integers, the numbers of rows of preprocessor"
-            raise ValueError(f"{name} must be {expected}, got {flat.dtype}.")
+    flat = indices.ravel()
+    if not callable(preprocessor) and flat.dtype.kind not in "iu":
+        expected = "integers, the rows of points in preprocessor"
+        raise ValueError(f"{name} must be {expected}, got {flat.dtype}.")
     try:
-        points = np.asarray(get(flat))
+        if callable(preprocessor):
+            points = np.asarray(preprocessor(flat))
+        else:
+            points = np.asarray(preprocessor)[flat]
     except Exception as error:
         reason = f"{type(error).__name__}: {error}"
-        raise ValueError(f"preprocessor failed for {name} ({reason}).") from error
+        message = f"preprocessor has no points for {name} ({reason})."
+        raise ValueError(message) from error
     if points.ndim != 2 or len(points) != len(flat):
         raise ValueError(
-            f"preprocessor must give an array of shape ({len(flat)}, n_features) for "
-            f"as many indices, got shape {points.shape}."
+            f"preprocessor must give a dense array of shape ({len(flat)}, n_features) "
+            f"for as many indices, got shape {points.shape}."
         )
     return points.reshape(*indices.shape, points.shape[1])
 
