@@ -38,6 +38,9 @@ def test_online_learning():
     here, there, learner = names["here"], names["there"], names["learner"]
     np.testing.assert_allclose(here.components_, learner.components_, atol=1e-12)
     np.testing.assert_allclose(there.components_, learner.components_, atol=1e-12)
+    probable = names["probabilities"] > 0.5
+    assert np.mean(probable == (names["similar"] > 0)) > 0.8
+    assert names["scores"].mean() > 0.7
 
 
 def test_saving_and_loading(tmp_path, monkeypatch):

@@ -5,9 +5,10 @@ from math import inf
 from numbers import Integral, Real
 
 import numpy as np
+from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import precision_recall_curve, roc_auc_score, roc_curve
-from sklearn.utils import check_array, column_or_1d
+from sklearn.utils import ClassifierTags, check_array, column_or_1d
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
@@ -58,29 +59,41 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         "reservoir_size": [Interval(Integral, 1, None, closed="left")],
         "n_pairs": [Interval(Integral, 1, None, closed="left")],
         "random_state": ["random_state"],
+        "preprocessor": ["array-like", callable, None],
     }
     # Attributes that are saved as plain values.
     _parts = {"_factor": MovingFactor, "_reservoir": Reservoir}
     _n_features_out = property(lambda self: self._factor.shape[0])
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, pairs, y):
+    def fit(self, pairs, y, calibration_params=None):
         """Learn from pairs or labelled points in their order, from the start.
 
         Parameters
         ----------
         pairs : array-like of shape (n_pairs, 2, n_features) or (n_samples, n_features)
-            Pairs of points, or points.
+            Pairs of points, or points. If `preprocessor` is given, pairs of points, or
+            indices of shape (n_pairs, 2) or (n_samples,).
         y : array-like of shape (n_pairs,) or (n_samples,)
             For pairs, +1 if they are similar, else -1. For points, their labels.
+        calibration_params : dict, default=None
+            Arguments of :meth:`calibrate_threshold`, which is called with these pairs.
+            None keeps the threshold of the learner.
 
         Returns
         -------
         self : object
             The fitted learner. O(kd) per pair and product, of which POLA needs several.
         """
+        if not isinstance(calibration_params, dict | None):
+            expected = "a dictionary or None"
+            given = repr(calibration_params)
+            raise TypeError(f"calibration_params must be {expected}, got {given}.")
         with undo_on_error(self), np.errstate(over="ignore", invalid="ignore"):
-            return self._learn(pairs, y, restart=True)
+            self._learn(pairs, y, restart=True)
+            if calibration_params is not None:
+                self.calibrate_threshold(pairs, y, **calibration_params)
+        return self
 
     @fit_context(prefer_skip_nested_validation=True)
     def partial_fit(self, pairs, y):
@@ -114,6 +127,13 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         check_is_fitted(self)
         given = self._threshold
         return float(self._default_threshold if given is None else given)
+
+    @property
+    def classes_(self):
+        """The labels of pairs, -1 and 1. Not available after a fit with labels."""
+        check_is_fitted(self)
+        _fitted_with_pairs(self)
+        return np.array([-1, 1])
 
     def state_token(self):
         """A name, new with every `fit` and every copy, and the version, as a tuple.
@@ -161,12 +181,19 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
     def get_metric(self):
         """A function ``metric(u, v, squared=False)`` of two points, O(kd) per call.
 
-        It is the learned distance, and does not change with the learner.
+        It is the learned distance, and does not change with the learner. Points are
+        vectors of length `n_features`; other shapes raise a ValueError.
         """
         U = self.components_
 
         def metric(u, v, squared=False):
-            w = U @ (np.asarray(u, dtype=U.dtype) - np.asarray(v, dtype=U.dtype))
+            u, v = np.asarray(u, dtype=U.dtype), np.asarray(v, dtype=U.dtype)
+            for name, vector in (("u", u), ("v", v)):
+                if vector.shape != U.shape[1:]:
+                    expected = f"a vector of shape {U.shape[1:]}"
+                    message = f"{name} must be {expected}, got shape {vector.shape}."
+                    raise ValueError(message)
+            w = U @ (u - v)
             return w @ w if squared else np.sqrt(w @ w)
 
         return metric
@@ -176,9 +203,11 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
 
         Parameters
         ----------
-        X : array-like of shape (n_samples, n_features)
+        X : array-like of shape (n_samples, n_features) or (n_samples,)
+            Points, or indices if `preprocessor` is given.
         """
         check_is_fitted(self)
+        X = self._formed(X, "X", (1,))
         X = validated(self, X, reset=False, dtype=self._dtype)
         Z = (self._factor @ X.T.astype(self._factor.dtype, copy=False)).T
         return np.ascontiguousarray(Z, dtype=self._dtype)
@@ -188,9 +217,11 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
 
         Parameters
         ----------
-        pairs : array-like of shape (n_pairs, 2, n_features)
+        pairs : array-like of shape (n_pairs, 2, n_features) or (n_pairs, 2)
+            Pairs of points, or of indices if `preprocessor` is given.
         """
         check_is_fitted(self)
+        pairs = self._formed(pairs, "pairs", (2,))
         pairs = self._check_pairs(pairs, self._dtype)
         differences = (pairs[:, 0] - pairs[:, 1]).astype(self._factor.dtype, copy=False)
         distances = np.linalg.norm(self._factor @ differences.T, axis=0)
@@ -213,7 +244,8 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
 
         Parameters
         ----------
-        pairs : array-like of shape (n_pairs, 2, n_features)
+        pairs : array-like
+            As for :meth:`pair_distance`.
         """
         return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
 
@@ -225,7 +257,8 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
 
         Parameters
         ----------
-        pairs : array-like of shape (n_pairs, 2, n_features)
+        pairs : array-like
+            As for :meth:`pair_distance`.
         y : array-like of shape (n_pairs,)
             +1 if they are similar and -1 if they are not.
         """
@@ -249,7 +282,8 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
 
         Parameters
         ----------
-        pairs : array-like of shape (n_pairs, 2, n_features)
+        pairs : array-like
+            As for :meth:`pair_distance`.
         y : array-like of shape (n_pairs,)
             +1 if they are similar and -1 if they are not.
         strategy : {"accuracy", "f_beta", "max_tpr", "max_tnr"}, default="accuracy"
@@ -272,6 +306,10 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         tags.target_tags.required = True
         tags.input_tags.three_d_array = True
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
+        if not vars(self).get("_labelled", True):
+            # Not before it is fitted: scikit-learn's checks would predict points.
+            tags.estimator_type = "classifier"
+            tags.classifier_tags = ClassifierTags(multi_class=False)
         return tags
 
     def __copy__(self):
@@ -300,6 +338,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
     def _learn(self, pairs, y, restart):
         """Make the steps for a batch, and only then take the result."""
         dtype = (np.float64, np.float32) if restart else self._dtype
+        pairs = self._formed(pairs, "pairs", (1, 2))
         labelled = _are_points(pairs)
         if labelled:
             points, y = validated(self, pairs, y, reset=restart, dtype=dtype)
@@ -342,6 +381,18 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             return np.eye(d, dtype=dtype)
         return check_components(self.init, "init", d, dtype)
 
+    def _formed(self, X, name, dimensions):
+        """X, or its points by `preprocessor` if it has these dimensions of indices."""
+        if self.preprocessor is None or sparse.issparse(X):
+            return X
+        array = np.asarray(X)
+        if array.ndim not in dimensions:
+            return X
+        if array.ndim == 2 and array.shape[1] != 2:
+            expected = "indices of shape (n_pairs, 2), because preprocessor is given"
+            raise ValueError(f"{name} must be {expected}, got shape {array.shape}.")
+        return points_of(array, self.preprocessor, name)
+
     def _check_pairs(self, pairs, dtype, restart=False):
         with no_overflow("pairs"):
             pairs = check_array(
@@ -349,7 +400,9 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             )
         if pairs.ndim != 3 or pairs.shape[1] != 2:
             expected = "an array of shape (n_pairs, 2, n_features)"
-            raise ValueError(f"pairs must be {expected}, got shape {pairs.shape}.")
+            hint = " Pairs of indices need a preprocessor." if pairs.ndim == 2 else ""
+            message = f"pairs must be {expected}, got shape {pairs.shape}.{hint}"
+            raise ValueError(message)
         if not pairs.shape[2]:
             raise ValueError(f"pairs has no features, got shape {pairs.shape}.")
         if not restart and pairs.shape[2] != self.n_features_in_:
@@ -358,6 +411,36 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
                 f"expecting {self.n_features_in_} features."
             )
         return pairs
+
+
+def points_of(indices, preprocessor, name):
+    """The points of an array of indices, which becomes one of one more dimension.
+
+    The preprocessor is an array with one point per row, or a function that returns such
+    an array for a vector of indices. O(d) per index, and O(nd) if it is a list.
+
+    >>> points_of(np.array([[0, 1], [1, 1]]), [[5.0], [7.0]], "pairs").tolist()
+    [[[5.0], [7.0]], [[7.0], [7.0]]]
+    """
+    flat = indices.ravel()
+    if not callable(preprocessor) and flat.dtype.kind not in "iu":
+        expected = "integers, the rows of points in preprocessor"
+        raise ValueError(f"{name} must be {expected}, got {flat.dtype}.")
+    try:
+        if callable(preprocessor):
+            points = np.asarray(preprocessor(flat))
+        else:
+            points = np.asarray(preprocessor)[flat]
+    except Exception as error:
+        reason = f"{type(error).__name__}: {error}"
+        message = f"preprocessor has no points for {name} ({reason})."
+        raise ValueError(message) from error
+    if points.ndim != 2 or len(points) != len(flat):
+        raise ValueError(
+            f"preprocessor must give a dense array of shape ({len(flat)}, n_features) "
+            f"for as many indices, got shape {points.shape}."
+        )
+    return points.reshape(*indices.shape, points.shape[1])
 
 
 def best_threshold(distances, y, strategy, min_rate, beta):
@@ -428,7 +511,7 @@ def _check_signs(y):
     """The signs of pairs as integers."""
     if y is None:
         raise ValueError("y is needed: +1 for a similar pair, -1 for a dissimilar one.")
-    y = column_or_1d(y)
+    y = column_or_1d(y, warn=True)
     for position, value in enumerate(y.tolist()):
         if value not in (1, -1):
             raise ValueError(

@@ -162,6 +162,9 @@ class LEGO(TargetLearner):
         Pairs for every labelled point, alternately of the same and of another label.
     random_state : int, RandomState instance or None, default=None
         Determines the pairs of labelled points.
+    preprocessor : array-like of shape (n_points, n_features) or callable, default=None
+        Points by their row, or a function that returns an array of points for an array
+        of indices. Then methods take indices in place of points.
 
     Attributes
     ----------
@@ -174,6 +177,8 @@ class LEGO(TargetLearner):
     threshold_ : float
         Distance up to which pairs are predicted to be similar; by default the mean of
         the targets.
+    classes_ : ndarray of shape (2,)
+        The labels of pairs, -1 and 1, unless it was fitted with labelled points.
     version_, n_steps_, n_skipped_ : int
         Numbers of steps that changed U, of pairs, and of pairs of identical points,
         which are skipped, since `fit`.
@@ -223,6 +228,7 @@ class LEGO(TargetLearner):
         reservoir_size=128,
         n_pairs=4,
         random_state=None,
+        preprocessor=None,
     ):
         self.eta = eta
         self.similar_target = similar_target
@@ -231,6 +237,7 @@ class LEGO(TargetLearner):
         self.reservoir_size = reservoir_size
         self.n_pairs = n_pairs
         self.random_state = random_state
+        self.preprocessor = preprocessor
 
     @property
     def eta_(self):
@@ -280,12 +287,14 @@ class OnlineITML(TargetLearner):
         share ``gamma / (gamma + 1)`` of its way; infinity is the exact projection.
     similar_target, dissimilar_target : float, default=None
         As for :class:`LEGO`.
-    init, reservoir_size, n_pairs, random_state : default="identity", 128, 4 and None
+    init, reservoir_size, n_pairs : default="identity", 128 and 4
+        As for :class:`LEGO`.
+    random_state, preprocessor : default=None
         As for :class:`LEGO`.
 
     Attributes
     ----------
-    components_, targets_, threshold_, version_, n_steps_, n_skipped_
+    components_, targets_, threshold_, classes_, version_, n_steps_, n_skipped_
         As for :class:`LEGO`, and so are `n_features_in_` and `feature_names_in_`.
 
     See Also
@@ -329,6 +338,7 @@ class OnlineITML(TargetLearner):
         reservoir_size=128,
         n_pairs=4,
         random_state=None,
+        preprocessor=None,
     ):
         self.gamma = gamma
         self.similar_target = similar_target
@@ -337,3 +347,4 @@ class OnlineITML(TargetLearner):
         self.reservoir_size = reservoir_size
         self.n_pairs = n_pairs
         self.random_state = random_state
+        self.preprocessor = preprocessor

@@ -131,7 +131,7 @@ class POLA(OnlineLearner):
         Error of A in one step, relative to about its largest eigenvalue. It can be up
         to the square root of the rounding error if A is singular except for rounding,
         as with points of low rank. A larger value needs fewer products.
-    reservoir_size, n_pairs, random_state : default=128, 4 and None
+    reservoir_size, n_pairs, random_state, preprocessor : default=128, 4, None and None
         As for :class:`LEGO`.
 
     Attributes
@@ -145,7 +145,7 @@ class POLA(OnlineLearner):
         The square root of `b_`, until it is set or calibrated.
     n_clipped_ : int
         Number of steps since `fit` that had to be projected.
-    version_, n_steps_, n_skipped_, n_features_in_, feature_names_in_
+    classes_, version_, n_steps_, n_skipped_, n_features_in_, feature_names_in_
         As for :class:`LEGO`.
 
     See Also
@@ -193,12 +193,14 @@ class POLA(OnlineLearner):
         reservoir_size=128,
         n_pairs=4,
         random_state=None,
+        preprocessor=None,
     ):
         self.init = init
         self.tol = tol
         self.reservoir_size = reservoir_size
         self.n_pairs = n_pairs
         self.random_state = random_state
+        self.preprocessor = preprocessor
 
     def _begin(self, points, labelled):
         super()._begin(points, labelled)

@@ -66,6 +66,7 @@ AT_FIT_OF_LEARNER = {
     "init": NO_START,
     "reservoir_size": SIZES,
     "n_pairs": SIZES,
+    "preprocessor": [3, "points", True, np.nan],
     "random_state": AT_FIT["random_state"],
 }
 AT_FIT_OF_TARGETS = {

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 from sklearn.base import clone
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataConversionWarning, NotFittedError
 
 from skmahal.online import LEGO
 from skmahal.online._factor import MovingFactor
@@ -223,6 +223,90 @@ def test_a_threshold_is_a_number(name, threshold):
 def test_bad_calibrations_are_refused(arguments, says):
     call = lambda e: e.calibrate_threshold(PAIRS, Y, **arguments)  # noqa: E731
     assert_refused(fitted("LEGO"), call, ValueError, says)
+
+
+INDICES = np.arange(2 * N).reshape(N, 2)
+BAD_INDICES = {
+    "too large": (INDICES + 1, r"preprocessor has no points for pairs .*index 80"),
+    "fractions": (INDICES + 0.5, "pairs must be integers, .* got float64"),
+    "a mask": (INDICES > 3, "pairs must be integers, .* got bool"),
+    "points": (X, r"pairs must be indices of shape \(n_pairs, 2\).* \(40, 3\)"),
+    "sparse": (sparse.csr_array(INDICES), "[Ss]parse"),
+}
+
+
+@EVERY
+@pytest.mark.parametrize(("pairs", "says"), BAD_INDICES.values(), ids=BAD_INDICES)
+def test_bad_indices_are_refused(name, pairs, says):
+    learner = fitted(name).set_params(preprocessor=PAIRS.reshape(-1, D))
+    for call in (lambda e: e.partial_fit(pairs, Y), lambda e: e.pair_distance(pairs)):
+        assert_refused(learner, call, (ValueError, TypeError), says)
+
+
+def lookup(indices):
+    raise KeyError("lost.png")
+
+
+BAD_PREPROCESSORS = {
+    "fails": (lookup, r"preprocessor has no points for pairs \(KeyError: 'lost.png'"),
+    "loses points": (lambda i: np.ones((3, D)), r"\(80, n_features\).* \(3, 3\)"),
+    "gives numbers": (lambda i: np.ones(len(i)), r"preprocessor must .* \(80,\)"),
+    "gives nan": (lambda i: np.full((len(i), D), np.nan), "pairs contains NaN"),
+    "other features": (lambda i: np.ones((len(i), 2)), "pairs has 2 features"),
+    "sparse": (lambda i: sparse.csr_array((80, D)), "preprocessor must give a dense"),
+}
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("preprocessor", "says"), BAD_PREPROCESSORS.values(), ids=BAD_PREPROCESSORS
+)
+def test_bad_preprocessors_are_refused(name, preprocessor, says):
+    def learn(learner):
+        # Functions cannot be pickled, which is how states are compared.
+        learner.preprocessor = preprocessor
+        try:
+            learner.partial_fit(INDICES, Y)
+        finally:
+            learner.preprocessor = None
+
+    assert_refused(fitted(name), learn, ValueError, says)
+
+
+@EVERY
+def test_indices_need_a_preprocessor(name):
+    call = lambda e: e.pair_distance(INDICES)  # noqa: E731
+    assert_refused(fitted(name), call, ValueError, "indices need a preprocessor")
+
+
+@EVERY
+def test_the_metric_refuses_what_is_no_point(name):
+    metric = fitted(name).get_metric()
+    for u, v in [(X[0, :2], X[1]), (X[0, :2], X[1, :2]), (X[:3], X[3:6]), (1.0, 2.0)]:
+        with pytest.raises(ValueError, match=r"u must be a vector of shape \(3,\)"):
+            metric(u, v)
+    with pytest.raises(ValueError, match=r"v must .* got shape \(1, 3\)"):
+        metric(X[0], X[:1])
+
+
+@EVERY
+@pytest.mark.parametrize(
+    ("params", "says"),
+    [
+        ({"strategy": "best"}, "strategy must be one of"),
+        ({"strategy": "max_tpr"}, "min_rate must be a number"),
+        ({"rate": 0.5}, "rate"),
+        ("accuracy", "calibration_params must be a dictionary or None, got 'accuracy'"),
+    ],
+)
+def test_a_fit_that_cannot_be_calibrated_is_undone(name, params, says):
+    call = lambda e: e.fit(-PAIRS, Y, calibration_params=params)  # noqa: E731
+    assert_refused(fitted(name), call, (ValueError, TypeError), says)
+
+
+def test_labels_in_a_column_give_a_warning():
+    with pytest.warns(DataConversionWarning, match="column-vector y"):
+        LEGO().fit(PAIRS, Y[:, np.newaxis])
 
 
 @EVERY

@@ -95,3 +95,12 @@ def test_calibration_lasts_until_the_next_fit():
     found = learner.threshold_
     assert learner.partial_fit(pairs, y).threshold_ == found
     assert learner.fit(pairs, y).threshold_ == sum(TARGETS.values()) / 2
+
+
+@EACH
+def test_fit_calibrates_on_its_pairs(strategy):
+    pairs, y = pair_stream(60, 3)
+    params = {"strategy": strategy, **STRATEGIES[strategy]}
+    learner = clone(LEARNERS["LEGO"]).fit(pairs, y, calibration_params=params)
+    expected = clone(learner).fit(pairs, y).calibrate_threshold(pairs, y, **params)
+    assert learner.threshold_ == expected.threshold_
