@@ -19,6 +19,7 @@ from ._core.kernels import warm_up
 from ._core.maintenance import MetricMaintenance
 from ._core.metric import components_from
 from .neighbors import (
+    MahalanobisOutlierDetector,
     SketchedMahalanobisClassifier,
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisNeighborsTransformer,
@@ -30,6 +31,7 @@ from .sketch import MahalanobisSketch
 __version__ = "0.1.0.dev0"
 
 __all__ = [
+    "MahalanobisOutlierDetector",
     "MahalanobisSketch",
     "MetricMaintenance",
     "SketchedMahalanobisClassifier",

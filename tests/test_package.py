@@ -179,6 +179,7 @@ def test_words_are_those_of_a_user_guide():
 
 def test_public_names():
     assert skmahal.__all__ == [
+        "MahalanobisOutlierDetector",
         "MahalanobisSketch",
         "MetricMaintenance",
         "SketchedMahalanobisClassifier",

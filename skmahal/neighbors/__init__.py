@@ -2,10 +2,12 @@
 
 from ._classification import SketchedMahalanobisClassifier
 from ._graph import SketchedMahalanobisNeighborsTransformer
+from ._outliers import MahalanobisOutlierDetector
 from ._regression import SketchedMahalanobisRegressor
 from ._unsupervised import SketchedMahalanobisNeighbors
 
 __all__ = [
+    "MahalanobisOutlierDetector",
     "SketchedMahalanobisClassifier",
     "SketchedMahalanobisNeighbors",
     "SketchedMahalanobisNeighborsTransformer",
