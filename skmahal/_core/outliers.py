@@ -309,21 +309,20 @@ class OutlierScores:
         rest = held.densities[at], held.densities[held.indices[at]]
         held.scores[at] = negative_factors(*rest)
 
-    def check(self, jobs=1):
-        """Assert that what is held is what would be computed anew. n searches."""
-        with self.reading(jobs):
-            held, searches = self._rows.first(self.index.n), self.n_searches
-            distances, _ = self._neighbors(None, jobs)
-            self.n_searches = searches
-            rounding = {"rtol": 1e3 * np.finfo(self.index.dtype).eps}
-            rounding["atol"] = 1e-9 * float(np.sqrt(self.index.norms.max()))
-            assert np.allclose(held.distances, distances, **rounding), "neighbours"
+    def check(self):
+        """Assert that what is held is as if computed anew; inside `reading`. O(n²d)."""
+        held, searches = self._rows.first(self.index.n), self.n_searches
+        distances, _ = self._neighbors(None, 1)
+        self.n_searches = searches
+        rounding = {"rtol": 1e3 * np.finfo(self.index.dtype).eps}
+        rounding["atol"] = 1e-9 * float(np.sqrt(self.index.norms.max()))
+        assert np.allclose(held.distances, distances, **rounding), "neighbours"
+        if self.method == "lof":
             ends = held.distances[held.indices, -1]
-            if self.method == "lof":
-                densities = local_densities(held.distances, ends)
-                assert np.array_equal(held.densities, densities), "densities"
-                factors = negative_factors(densities, densities[held.indices])
-                assert np.array_equal(held.scores, factors), "scores"
+            densities = local_densities(held.distances, ends)
+            assert np.array_equal(held.densities, densities), "densities"
+            factors = negative_factors(densities, densities[held.indices])
+            assert np.array_equal(held.scores, factors), "scores"
 
     def saved(self):
         """Parameters, neighbours and their version as plain values. O(n K)."""

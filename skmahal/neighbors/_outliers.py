@@ -1,7 +1,7 @@
 """Outliers among points that come and go, under a metric that changes."""
 
 import warnings
-from contextlib import contextmanager
+from copy import copy
 from numbers import Real
 
 import numpy as np
@@ -11,7 +11,6 @@ from sklearn.utils.metaestimators import available_if
 from skmahal._compat import Interval, StrOptions
 from skmahal._core.checks import as_indices
 from skmahal._core.outliers import METHODS, OutlierScores
-from skmahal._core.threads import thread_count
 
 from ._base import KNeighborsQueries, workers
 from ._unsupervised import UnlabelledNeighborsBase
@@ -333,8 +332,9 @@ class MahalanobisOutlierDetector(
                     "at least two to be left."
                 )
             super().remove_points(indices)
-            jobs = thread_count(self.n_jobs)
-            self._scores.follow_removal(version, indices, jobs)
+            jobs, limited = self._workers(len(indices))
+            with limited:
+                self._scores.follow_removal(version, indices, jobs)
         return self
 
     def check(self):
@@ -346,20 +346,26 @@ class MahalanobisOutlierDetector(
             The largest relative error of a squared length under the metric.
         """
         drift = super().check()
-        self._scores.check(thread_count(self.n_jobs))
+        with self._current() as held:
+            held.check()
         return drift
 
-    @contextmanager
     def _current(self):
-        """The scores of the present version, which does not change meanwhile."""
-        with self._scores.reading(thread_count(self.n_jobs)) as held:
-            yield held
+        """A context with the scores of the present version, which does not change."""
+        held = self._scores
+        jobs, _ = workers(self.n_jobs, held.index, held.index.n)
+        return held.reading(jobs)
+
+    def _workers(self, n_points):
+        """Threads for the searches after a change of some points, and their context."""
+        searches = max(1, n_points * self.n_neighbors)
+        return workers(self.n_jobs, self._scores.index, searches)
 
     def _score(self, X):
         """Scores of new data, and the offset, of one version of points and metric."""
-        self._fitted()
-        with self._current() as held:
-            Q = self._queries(X, held.index)
+        index = self._fitted().index
+        fitted, Q = copy(self), self._queries(X, index)
+        with fitted._current() as held:
             jobs, limited = workers(self.n_jobs, held.index, Q.shape[0])
             with limited:
                 return held.of_queries(Q, jobs), held.offset
@@ -393,8 +399,9 @@ class MahalanobisOutlierDetector(
             version, n = index.version, index.n
             replaced = super()._append(X, y, targets)
             at = () if replaced is None else replaced
-            jobs = thread_count(self.n_jobs)
-            self._scores.follow_points(version, at, index.n - n, jobs)
+            jobs, limited = self._workers(X.shape[0])
+            with limited:
+                self._scores.follow_points(version, at, index.n - n, jobs)
             return replaced
 
     def _replace(self, indices, X, targets=None):
@@ -403,8 +410,9 @@ class MahalanobisOutlierDetector(
             version = index.version
             indices = as_indices("indices", indices, index.n, unique=True)
             super()._replace(indices, X, targets)
-            jobs = thread_count(self.n_jobs)
-            self._scores.follow_points(version, indices, 0, jobs)
+            jobs, limited = self._workers(len(indices))
+            with limited:
+                self._scores.follow_points(version, indices, 0, jobs)
 
     def _saved(self, state):
         if "_scores" in state:
