@@ -50,8 +50,8 @@ def offset_of(scores, method, contamination):
     """The score below which points are outliers. O(n).
 
     A number for `contamination` is the share of the points that are. With "auto" it is
-    -1.5 for local outlier factors. For mean distances it is Tukey's fence, three
-    quartiles and one and a half interquartile ranges.
+    -1.5 for local outlier factors. For mean distances it is Tukey's fence: their third
+    quartile plus one and a half interquartile ranges.
 
     >>> scores = -np.array([1.0, 2.0, 3.0, 4.0, 50.0])
     >>> offset_of(scores, "lof", "auto"), offset_of(scores, "knn", "auto")
@@ -91,11 +91,11 @@ class OutlierScores:
     "knn" negative mean distances of the K neighbours. K is `n_neighbors`, or the number
     of other points if these are fewer.
 
-    What is held is of one version of the index. Methods whose names begin with `follow`
-    bring it up to the next version, after points have changed. After any other change,
-    or if that was interrupted, all of it is computed again by the next reader. While it
-    is written to, no thread reads it: it is not of the present version then, and
-    readers wait until they may change the index themselves.
+    What is held is of one version of the index. :meth:`follow_removal` and
+    :meth:`follow_points` bring it up to the next version, after points have changed.
+    After any other change, or if that was interrupted, the next reader computes all of
+    it. It is not of the present version while it is written to, and readers that find
+    this wait for the lock of changes before they compute anything.
     """
 
     def __init__(self, index, n_neighbors, method="lof", contamination="auto"):
@@ -163,9 +163,8 @@ class OutlierScores:
             before = n + len(positions)
             kept = np.ones(before, dtype=bool)
             kept[positions] = False
-            lost = np.flatnonzero(
-                (~kept)[self._rows.indices[:before]].any(axis=1)[kept]
-            )
+            has_lost = (~kept)[self._rows.indices[:before]].any(axis=1)
+            lost = np.flatnonzero(has_lost[kept])
             if len(lost) > _MANY * n:
                 return
             self._version = None
@@ -214,9 +213,10 @@ class OutlierScores:
 
     @contextmanager
     def _following(self, version, steps):
-        """Whether so many steps lead from what is held to the present version.
+        """A context with whether what is held can be brought up to this version.
 
-        If there are as many neighbours as before, and inside `reading`.
+        It can if it is of `version`, if so many `steps` have been made since, and if
+        there are still as many neighbours. The index is locked for reading.
         """
         with self.index.lock.reading():
             held = steps and self._version == version
@@ -253,7 +253,7 @@ class OutlierScores:
             held.distances[positions], held.indices[positions] = found
 
     def _merge(self, new, k_distances, jobs):
-        """Make new points neighbours of the points to which they are nearer than these.
+        """Make new points neighbours of the points whose K-th one is farther away.
 
         Returns positions of points whose neighbours may have changed.
         """
@@ -274,8 +274,8 @@ class OutlierScores:
     def _nearer(self, new, limits, jobs):
         """Pairs of a point and a new point that is within its limit, up to rounding.
 
-        Distances to all points are computed by products, which are rounded relative to
-        lengths. If a square is too small beside these, it is computed otherwise.
+        Distances to all points are from products, whose rounding is relative to lengths
+        of points. Squares that are a smaller share of these than `share` are exact.
         """
         index, share = self.index, 1e-3 if self.index.dtype == np.float32 else NEAR
         rounding = (index.d + 16) * float(np.finfo(index.dtype).eps) / share

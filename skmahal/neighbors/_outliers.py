@@ -56,7 +56,7 @@ class MahalanobisOutlierDetector(
     contamination : "auto" or float, default="auto"
         Share of the points that are outliers, in (0, 0.5]. With "auto", outliers are
         points with a local outlier factor above 1.5. For "knn" they are those with a
-        mean distance above Tukey's fence: the third quartile and one and a half
+        mean distance above Tukey's fence: the third quartile plus one and a half
         interquartile ranges.
     novelty : bool, default=False
         False is for outliers among the points, by :meth:`fit_predict` and
@@ -102,8 +102,8 @@ class MahalanobisOutlierDetector(
     References
     ----------
     Breunig, Kriegel, Ng and Sander (2000), "LOF: identifying density-based local
-    outliers". Ramaswamy, Rastogi and Shim (2000), "Efficient algorithms for mining
-    outliers from large data sets".
+    outliers". Angiulli and Pizzuti (2002), "Fast outlier detection in high dimensional
+    spaces".
 
     Examples
     --------
@@ -265,9 +265,9 @@ class MahalanobisOutlierDetector(
         return self._score(X)[0]
 
     def partial_fit(self, X, y=None):
-        """Add points at the end. O(nd + nK) each, and K searches of O(Kd).
+        """Add points at the end; the first call is `fit`.
 
-        The first call is `fit`.
+        O(nd + nK) each, and O(Kd) for every point that they become a neighbour of.
 
         Parameters
         ----------
