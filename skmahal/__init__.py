@@ -20,6 +20,7 @@ from ._core.maintenance import MetricMaintenance
 from ._core.metric import components_from
 from .neighbors import (
     MahalanobisCentroidClassifier,
+    MahalanobisOutlierDetector,
     SketchedMahalanobisClassifier,
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisNeighborsTransformer,
@@ -33,6 +34,7 @@ __version__ = "0.1.0.dev0"
 
 __all__ = [
     "MahalanobisCentroidClassifier",
+    "MahalanobisOutlierDetector",
     "MahalanobisSketch",
     "MetricMaintenance",
     "SketchedMahalanobisClassifier",

@@ -180,9 +180,10 @@ def _named(rows, names):
 
 
 class Change(NamedTuple):
-    """What `update_metric` is asked for: ``W Vᵀ``, some rows of U, or another metric.
+    """What `update_metric` is to do: add ``W Vᵀ``, change rows of U, or set a metric.
 
-    The first that is not None counts. `metric` are values of `rows`, if there are any.
+    The first of `low_rank`, `rows` and `metric` that is not None counts. With `rows`,
+    `metric` are their values, to be set or, if `additive`, to be added.
     """
 
     low_rank: tuple | None

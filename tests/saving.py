@@ -7,6 +7,7 @@ from scipy import sparse
 
 from skmahal import (
     MahalanobisCentroidClassifier,
+    MahalanobisOutlierDetector,
     MahalanobisSketch,
     MetricMaintenance,
     SketchedMahalanobisClassifier,
@@ -126,6 +127,10 @@ CASES |= {
     ),
     "regressor": partial(index, SketchedMahalanobisRegressor, "exact"),
     "transformer": partial(index, SketchedMahalanobisNeighborsTransformer, "certified"),
+    "outliers": lambda: used(
+        MahalanobisOutlierDetector(5, novelty=True, metric_learner=normal(K, D)),
+        points(),
+    ),
     "sketch": lambda: MahalanobisSketch(
         6, metric_learner=normal(K, D), random_state=0
     ).fit(points()),
@@ -186,9 +191,11 @@ def _of_index(index):
     found = [*index.kneighbors(Q, 4), index.components_]
     found += index.kneighbors() if index.n_samples_fit_ < MANY else []
     found += [index.kneighbors_graph(Q, mode="distance").toarray()]
-    for method in ("predict", "predict_proba", "distances"):
+    for method in ("predict", "predict_proba", "distances", "score_samples"):
         if hasattr(index, method):
             found.append(getattr(index, method)(Q))
+    if hasattr(index, "offset_"):
+        found += [index.negative_outlier_factor_, index.offset_]
     if hasattr(index, "sample"):
         found += [index.sample(Q, 5, power=power, random_state=0) for power in (1, 2)]
         found += [index.sum_distances(Q, 3, 80), index.sum_distances(Q, power=1)]

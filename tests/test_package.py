@@ -180,11 +180,13 @@ def test_words_are_those_of_a_user_guide():
 def test_public_names():
     assert skmahal.__all__ == [
         "MahalanobisCentroidClassifier",
+        "MahalanobisOutlierDetector",
         "MahalanobisSketch",
         "MetricMaintenance",
         "SketchedMahalanobisClassifier",
         "SketchedMahalanobisNeighbors",
         "SketchedMahalanobisNeighborsTransformer",
+        "SketchedMahalanobisRadiusTransformer",
         "SketchedMahalanobisRegressor",
         "SketchesOnly",
         "components_from",

@@ -53,7 +53,13 @@ WAYS = {
     "deepcopy": lambda thing, _: copy.deepcopy(thing),
 }
 OF_EVERY_WAY = ["codes", "few-rows", "auto", "exact-float64-csr", "classifier", "POLA"]
-OF_EVERY_WAY += ["learning-classifier", "maintenance", "sparse-sketch", "unfitted"]
+OF_EVERY_WAY += [
+    "outliers",
+    "learning-classifier",
+    "maintenance",
+    "sparse-sketch",
+    "unfitted",
+]
 
 
 @pytest.fixture(scope="module")

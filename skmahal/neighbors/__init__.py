@@ -6,11 +6,13 @@ from ._graph import (
     SketchedMahalanobisNeighborsTransformer,
     SketchedMahalanobisRadiusTransformer,
 )
+from ._outliers import MahalanobisOutlierDetector
 from ._regression import SketchedMahalanobisRegressor
 from ._unsupervised import SketchedMahalanobisNeighbors
 
 __all__ = [
     "MahalanobisCentroidClassifier",
+    "MahalanobisOutlierDetector",
     "SketchedMahalanobisClassifier",
     "SketchedMahalanobisNeighbors",
     "SketchedMahalanobisNeighborsTransformer",

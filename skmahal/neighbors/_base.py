@@ -684,14 +684,20 @@ class RadiusNeighborsQueries(RadiusNeighborsMixin):
         sort_results=False,
         return_ids=False,
     ):
-        """Find all points within a distance, exactly; cost as in :meth:`kneighbors`.
+        """Find all points within a distance, exactly.
+
+        A query costs O(kd), bounds of all points, and O(d) for every point that these
+        do not exclude: O(kd + nd) at most.
 
         Parameters
         ----------
-        X, return_distance : as in :meth:`kneighbors`
-            Queries, and whether to return the distances.
+        X : {array-like, sparse matrix} of shape (n_queries, n_features), default=None
+            Queries. None finds the neighbours of every point of the index, each without
+            the point itself.
         radius : float, default=None
             The distance, compared in the type of the points; None is the constructor's.
+        return_distance : bool, default=True
+            Whether to return the distances.
         sort_results : bool, default=False
             Whether to order by distance instead of by position.
         return_ids : bool, default=False

@@ -9,22 +9,20 @@ from skmahal._compat import Interval, StrOptions
 from skmahal._core.checks import as_count
 
 from ._base import KNeighborsQueries, RadiusNeighborsQueries
-from ._unsupervised import UnlabelledNeighborsBase
+from ._unsupervised import ExactNeighborsBase, UnlabelledNeighborsBase
+
+_MODE = {"mode": [StrOptions({"connectivity", "distance"})]}
 
 
-class GraphTransformer(
-    ClassNamePrefixFeaturesOutMixin, TransformerMixin, UnlabelledNeighborsBase
-):
+class GraphTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """An index whose `transform` is a graph from queries to its points."""
 
-    _parameter_constraints = {
-        **UnlabelledNeighborsBase._parameter_constraints,
-        "mode": [StrOptions({"connectivity", "distance"})],
-    }
     _n_features_out = property(attrgetter("_maintenance.n"))
 
 
-class SketchedMahalanobisNeighborsTransformer(KNeighborsQueries, GraphTransformer):
+class SketchedMahalanobisNeighborsTransformer(
+    GraphTransformer, KNeighborsQueries, UnlabelledNeighborsBase
+):
     """Turn points into their sparse graph of nearest neighbours.
 
     The counterpart of :class:`!sklearn.neighbors.KNeighborsTransformer` on the index of
@@ -42,6 +40,8 @@ class SketchedMahalanobisNeighborsTransformer(KNeighborsQueries, GraphTransforme
         The metric, and sketches, which serve only if `n_candidates` is not "exact".
     lead, sketch, n_candidates, recall, adaptive, random_state, n_jobs : as there
         Sketches, the way to search, by default exact, seed and number of threads.
+    max_points, metric, p, metric_params : as there
+        A window of a stream, and the metric as scikit-learn spells it.
 
     Attributes
     ----------
@@ -59,6 +59,8 @@ class SketchedMahalanobisNeighborsTransformer(KNeighborsQueries, GraphTransforme
     >>> dbscan.fit_predict(graph.fit_transform(X))
     array([0, 0, 0, 1, 1, 1])
     """
+
+    _parameter_constraints = {**UnlabelledNeighborsBase._parameter_constraints, **_MODE}
 
     def __init__(
         self,
@@ -122,7 +124,9 @@ class SketchedMahalanobisNeighborsTransformer(KNeighborsQueries, GraphTransforme
         return self.kneighbors_graph(X, n_neighbors=K, mode=self.mode)
 
 
-class SketchedMahalanobisRadiusTransformer(RadiusNeighborsQueries, GraphTransformer):
+class SketchedMahalanobisRadiusTransformer(
+    GraphTransformer, RadiusNeighborsQueries, ExactNeighborsBase
+):
     """Turn points into their sparse graph of all points within a distance.
 
     The counterpart of :class:`!sklearn.neighbors.RadiusNeighborsTransformer` on the
@@ -159,23 +163,10 @@ class SketchedMahalanobisRadiusTransformer(RadiusNeighborsQueries, GraphTransfor
     """
 
     _parameter_constraints = {
-        name: GraphTransformer._parameter_constraints[name]
-        for name in (
-            "mode",
-            "metric_learner",
-            "max_points",
-            "metric",
-            "p",
-            "metric_params",
-            "n_jobs",
-        )
+        **ExactNeighborsBase._parameter_constraints,
+        **_MODE,
+        "radius": [Interval(Real, 0, None, closed="both")],
     }
-    _parameter_constraints["radius"] = [Interval(Real, 0, None, closed="both")]
-
-    # What the index takes besides; nothing random is used.
-    n_neighbors, recall, n_candidates = 5, None, "exact"
-    m, L, R, eps, delta, lead, sketch = "auto", 10, "auto", 0.2, 0.01, 0, "gaussian"
-    adaptive, random_state = True, 0
 
     def __init__(
         self,
@@ -197,7 +188,7 @@ class SketchedMahalanobisRadiusTransformer(RadiusNeighborsQueries, GraphTransfor
         self.n_jobs = n_jobs
 
     def transform(self, X):
-        """Compute the graph from queries to points; cost as in `radius_neighbors`.
+        """Compute the graph from queries to points. O(kd + nd) a query at most.
 
         Parameters
         ----------

@@ -162,8 +162,8 @@ class Arrivals:
         found = np.empty(0, dtype=np.intp)
         while len(found) < count and len(self._queue):
             left = count - len(found)
-            head, self._queue = self._queue[:left], self._queue[left:]
+            first, self._queue = self._queue[:left], self._queue[left:]
             # Points that were replaced meanwhile have a later number.
-            same = arrivals[head[:, 0]] == head[:, 1]
-            found = np.concatenate([found, head[same, 0]])
+            same = arrivals[first[:, 0]] == first[:, 1]
+            found = np.concatenate([found, first[same, 0]])
         return found

@@ -25,6 +25,8 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         The metric, and sketches, which serve only if `n_candidates` is not "exact".
     lead, sketch, n_candidates, recall, adaptive, random_state, n_jobs : as there
         Sketches, the way to search, by default exact, seed and number of threads.
+    max_points, metric, p, metric_params : as there
+        A window of a stream, and the metric as scikit-learn spells it.
 
     Attributes
     ----------

@@ -93,6 +93,26 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         return self
 
 
+class ExactNeighborsBase(UnlabelledNeighborsBase):
+    """An index that has none of the parameters of sketches: it uses nothing random."""
+
+    _parameter_constraints = {
+        name: UnlabelledNeighborsBase._parameter_constraints[name]
+        for name in (
+            "metric_learner",
+            "max_points",
+            "metric",
+            "p",
+            "metric_params",
+            "n_jobs",
+        )
+    }
+
+    n_neighbors, n_candidates, recall, adaptive = 5, "exact", None, True
+    m, L, R, eps, delta, lead, sketch = "auto", 10, "auto", 0.2, 0.01, 0, "gaussian"
+    random_state = 0
+
+
 class SketchedMahalanobisNeighbors(
     KNeighborsQueries, RadiusNeighborsQueries, UnlabelledNeighborsBase
 ):

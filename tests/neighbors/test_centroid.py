@@ -228,7 +228,7 @@ def test_weights_are_repetitions():
     weighted = MahalanobisCentroidClassifier(priors="empirical").fit(X, Y, WEIGHTS)
     repeated = np.repeat(np.arange(len(X)), WEIGHTS.astype(int))
     assert_same(weighted, clone(weighted).fit(X[repeated], Y[repeated]))
-    doubled = clone(weighted).fit(X, Y, 2.0)
+    doubled = clone(weighted).fit(X, Y, np.full(len(X), 2.0))
     assert_allclose(doubled.class_count_, 2 * np.bincount(Y))
 
 
@@ -396,7 +396,7 @@ REFUSED = {
         FITTED,
         "fit",
         (X, Y, [1.0]),
-        r"sample_weight has shape \(1,\), expected \(120,\)",
+        r"sample_weight must be one number for each of the 120 rows",
     ),
     "negative weights": (
         FITTED,

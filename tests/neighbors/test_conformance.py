@@ -14,6 +14,7 @@ from skmahal import (
     SketchedMahalanobisClassifier,
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRadiusTransformer,
     SketchedMahalanobisRegressor,
     neighbors,
 )
@@ -42,6 +43,10 @@ CONFORMING += [
     SketchedMahalanobisNeighbors(m=1, L=1, lead=0, sketch="srht"),
     SketchedMahalanobisNeighbors(n_candidates=5, **SMALLEST),
     SketchedMahalanobisNeighborsTransformer(mode="connectivity"),
+    SketchedMahalanobisRadiusTransformer(),
+    SketchedMahalanobisRadiusTransformer(mode="connectivity", max_points=1000),
+    SketchedMahalanobisNeighbors(max_points=1000),
+    SketchedMahalanobisClassifier(class_weight="balanced"),
     SketchedMahalanobisClassifier(weights="distance"),
     SketchedMahalanobisRegressor(weights="distance"),
 ]

@@ -1,4 +1,4 @@
-"""SketchedMahalanobisNeighborsTransformer stands in for KNeighborsTransformer."""
+"""Transformers of graphs stand in for those of scikit-learn."""
 
 import numpy as np
 import pytest
@@ -11,10 +11,14 @@ from sklearn.neighbors import (
     KNeighborsClassifier,
     KNeighborsTransformer,
     LocalOutlierFactor,
+    RadiusNeighborsTransformer,
 )
 from sklearn.pipeline import make_pipeline
 
-from skmahal import SketchedMahalanobisNeighborsTransformer
+from skmahal import (
+    SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRadiusTransformer,
+)
 
 from .cases import SEARCHES, any_way, normal, stored, whole_metric
 
@@ -167,3 +171,41 @@ def test_estimators_take_the_graph_for_that_of_scikit_learn(search, name):
             answers.append(consumer.fit_predict(POINTS))
     assert len(np.unique(answers[0])) > 1
     assert_array_equal(*answers)
+
+
+# --- all points within a distance -----------------------------------------------------
+
+
+@any_mode
+def test_graphs_of_a_radius_are_those_of_scikit_learn(mode):
+    ours = SketchedMahalanobisRadiusTransformer(mode=mode, radius=4e3).fit(POINTS)
+    theirs = RadiusNeighborsTransformer(mode=mode, radius=4e3).fit(POINTS)
+    for rows in (POINTS, MORE):
+        found, expected = ours.transform(rows), theirs.transform(rows)
+        assert sparse.issparse(found)
+        assert found.format == "csr"
+        assert_allclose(found.toarray(), expected.toarray())
+        if mode == "distance":
+            for start, stop in zip(found.indptr, found.indptr[1:], strict=False):
+                assert (np.diff(found.data[start:stop]) >= 0).all()
+
+
+def test_a_graph_of_a_radius_follows_metric_and_points():
+    graph = SketchedMahalanobisRadiusTransformer(radius=4e3, max_points=150)
+    graph.fit(POINTS)
+    graph.partial_fit(MORE)
+    graph.update_metric(low_rank=(np.eye(D, 1), np.eye(D, 1)))
+    U = np.diag([2.0] + [1.0] * (D - 1))
+    held = graph.points() @ U
+    theirs = RadiusNeighborsTransformer(radius=4e3).fit(held)
+    expected = theirs.transform(MORE @ U).toarray()
+    assert_allclose(graph.transform(MORE).toarray(), expected)
+    assert len(graph) == 150
+
+
+def test_clusters_from_a_graph_of_a_radius():
+    graph = SketchedMahalanobisRadiusTransformer(radius=5e3)
+    by_graph = make_pipeline(graph, DBSCAN(eps=5e3, metric="precomputed"))
+    expected = DBSCAN(eps=5e3).fit_predict(POINTS)
+    assert len(np.unique(expected)) > 1
+    assert_array_equal(by_graph.fit_predict(POINTS), expected)

@@ -1,0 +1,436 @@
+"""Outliers among points that come and go, under a metric that changes."""
+
+import warnings
+from copy import copy
+from numbers import Integral, Real
+
+import numpy as np
+from sklearn.base import OutlierMixin
+from sklearn.utils.metaestimators import available_if
+
+from skmahal._compat import Interval, StrOptions
+from skmahal._core.outliers import METHODS, OutlierScores
+
+from ._base import KNeighborsQueries, workers
+from ._unsupervised import ExactNeighborsBase
+
+# Scores of scikit-learn below which duplicates are suspected.
+_SUSPECT = -1e7
+
+
+def _requires(novelty):
+    """A check for `available_if`: whether `novelty` has this value."""
+
+    def check(estimator):
+        if estimator.novelty != novelty:
+            raise AttributeError(
+                f"It is available with novelty={novelty}, got {estimator.novelty!r}. "
+                "negative_outlier_factor_ always has the scores of the points."
+            )
+        return True
+
+    return check
+
+
+class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighborsBase):
+    """Find outliers in a stream, under a Mahalanobis metric that keeps changing.
+
+    The counterpart of :class:`!sklearn.neighbors.LocalOutlierFactor` on the index of
+    :class:`SketchedMahalanobisNeighbors`. At any time, scores are those of a detector
+    that was fitted to the present points under the present metric. When points are
+    added, replaced or removed, only the points around them are scored again. After a
+    change of the metric all scores are computed when they are next needed.
+
+    Parameters
+    ----------
+    n_neighbors : int, default=20
+        Number of neighbours of a point. If there are fewer other points, all of them
+        are its neighbours.
+    method : {"lof", "knn"}, default="lof"
+        The score. "lof" is the negative local outlier factor: how dense the points are
+        around the neighbours of a point, relative to those around itself. "knn" is the
+        negative mean distance of the neighbours.
+    contamination : "auto" or float, default="auto"
+        Share of the points that are outliers, in (0, 0.5]. With "auto", outliers are
+        points with a local outlier factor above 1.5. For "knn" they are those with a
+        mean distance above Tukey's fence: the third quartile plus one and a half
+        interquartile ranges.
+    novelty : bool, default=False
+        False is for outliers among the points, by :meth:`fit_predict` and
+        `negative_outlier_factor_`. True is for outliers among new data, by
+        :meth:`predict`, :meth:`decision_function` and :meth:`score_samples`.
+    metric_learner : None, array-like of shape (k, n_features), dict, or estimator
+        The matrix U, as in :class:`SketchedMahalanobisNeighbors`.
+    max_points : int or None, default=None
+        Number of points that are held at most, at least two: a window of a stream, as
+        in :class:`SketchedMahalanobisNeighbors`.
+    metric, p, metric_params : as there
+        The metric as scikit-learn spells it.
+    n_jobs : int or None, default=None
+        Threads over the queries of a call. None is as many as BLAS may use.
+
+    Attributes
+    ----------
+    negative_outlier_factor_ : ndarray of shape (n_samples_fit,)
+        Scores of the points as they are now; a copy. The lower, the more abnormal.
+        Local outlier factors of inliers are close to 1, and the scores close to -1.
+    offset_ : float
+        Score below which points are outliers.
+    n_neighbors_ : int
+        Number of neighbours in use.
+    n_searches_ : int
+        Searches for the neighbours of a point since `fit`, with those of `fit`.
+    components_ : ndarray of shape (k, n_features)
+        U of the metric as it is now, in float64.
+    metric_learner_ : estimator or None
+        The fitted estimator; it stays when `update_metric` changes the metric.
+    n_samples_fit_ : int
+        Number of points, at least two.
+    n_features_in_, feature_names_in_
+        As in all estimators of scikit-learn.
+
+    Notes
+    -----
+    With K neighbours, a point that is added costs one search, O(nd + nK) to find the
+    points that it becomes a neighbour of, and O(Kd) for each of these. A point that is
+    removed costs a search for each point that it was a neighbour of, about K. Scores of
+    all points within three steps along neighbours may change, O(K) each. A change of
+    more than a quarter of the points costs as much as :meth:`fit`, when scores are next
+    needed.
+
+    Neighbours are exact. If points are at equal distances, the lower position is the
+    nearer one; scikit-learn does not say which one it takes.
+
+    References
+    ----------
+    Breunig, Kriegel, Ng and Sander (2000), "LOF: identifying density-based local
+    outliers". Angiulli and Pizzuti (2002), "Fast outlier detection in high dimensional
+    spaces".
+
+    Examples
+    --------
+    >>> from skmahal import MahalanobisOutlierDetector
+    >>> detector = MahalanobisOutlierDetector(n_neighbors=2)
+    >>> detector.fit_predict([[-1.1], [0.2], [101.1], [0.3]])
+    array([ 1,  1, -1,  1])
+    >>> detector = detector.partial_fit([[101.2], [101.4]])
+    >>> detector.negative_outlier_factor_.round(2)
+    array([-0.98, -1.04, -0.92, -0.98, -1.2 , -0.92])
+    """
+
+    _parameter_constraints = {
+        **ExactNeighborsBase._parameter_constraints,
+        "n_neighbors": [Interval(Integral, 1, None, closed="left")],
+        "max_points": [Interval(Integral, 2, None, closed="left"), None],
+        "method": [StrOptions(set(METHODS))],
+        "contamination": [
+            StrOptions({"auto"}),
+            Interval(Real, 0, 0.5, closed="right"),
+        ],
+        "novelty": ["boolean"],
+    }
+
+    def __init__(
+        self,
+        n_neighbors=20,
+        *,
+        method="lof",
+        contamination="auto",
+        novelty=False,
+        metric_learner=None,
+        max_points=None,
+        metric="minkowski",
+        p=2,
+        metric_params=None,
+        n_jobs=None,
+    ):
+        self.n_neighbors = n_neighbors
+        self.method = method
+        self.contamination = contamination
+        self.novelty = novelty
+        self.metric_learner = metric_learner
+        self.max_points = max_points
+        self.metric, self.p, self.metric_params = metric, p, metric_params
+        self.n_jobs = n_jobs
+
+    @property
+    def negative_outlier_factor_(self):
+        """Scores of the points as they are now; a copy."""
+        with self._current() as held:
+            return held.scores.copy()
+
+    @property
+    def offset_(self):
+        """Score below which points are outliers."""
+        with self._current() as held:
+            return held.offset
+
+    @property
+    def n_neighbors_(self):
+        """Number of neighbours in use."""
+        return self._scores.K
+
+    @property
+    def n_searches_(self):
+        """Searches for the neighbours of a point since `fit`, with those of `fit`."""
+        return self._scores.n_searches
+
+    def fit(self, X, y=None, ids=None):
+        """Learn the metric, index the points and score them. n searches, O(n²d).
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+            Points, at least two. A copy is kept, unless they are mapped from a file.
+        y : array-like of shape (n_samples,), default=None
+            Targets, for a `metric_learner` that needs them.
+        ids : array-like of shape (n_samples,), default=None
+            Different integers or strings that name the points.
+
+        Returns
+        -------
+        self : object
+        """
+        return super().fit(X, y, ids)
+
+    @available_if(_requires(novelty=False))
+    def fit_predict(self, X, y=None):
+        """Fit, and say which of the points are outliers; cost as in :meth:`fit`.
+
+        Only with ``novelty=False``.
+
+        Parameters
+        ----------
+        X, y : as in :meth:`fit`
+            Points, and targets for a `metric_learner` that needs them.
+
+        Returns
+        -------
+        is_inlier : ndarray of shape (n_samples,)
+            -1 for outliers and 1 for inliers.
+        """
+        with self.fit(X, y)._current() as held:
+            return np.where(held.scores < held.offset, -1, 1)
+
+    @available_if(_requires(novelty=True))
+    def predict(self, X):
+        """Say which of new data are outliers; cost as in :meth:`score_samples`.
+
+        Only with ``novelty=True``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            New data.
+
+        Returns
+        -------
+        is_inlier : ndarray of shape (n_queries,)
+            -1 for outliers and 1 for inliers.
+        """
+        return np.where(self.decision_function(X) < 0, -1, 1)
+
+    @available_if(_requires(novelty=True))
+    def decision_function(self, X):
+        """Score new data relative to `offset_`; cost as in :meth:`score_samples`.
+
+        Only with ``novelty=True``.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            New data.
+
+        Returns
+        -------
+        shifted_scores : ndarray of shape (n_queries,)
+            Scores less `offset_`: negative for outliers.
+        """
+        scores, offset = self._score(X)
+        return scores - offset
+
+    @available_if(_requires(novelty=True))
+    def score_samples(self, X):
+        """Score new data. A search for K neighbours each, O(kd + nd) at most.
+
+        Only with ``novelty=True``. A row of X that is also a point of the index counts
+        itself among its neighbours; `negative_outlier_factor_` has the scores of
+        points.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            New data.
+
+        Returns
+        -------
+        scores : ndarray of shape (n_queries,)
+            The lower, the more abnormal.
+        """
+        return self._score(X)[0]
+
+    def partial_fit(self, X, y=None, ids=None):
+        """Add points at the end; the first call is `fit`.
+
+        O(nd + nK) each, and O(Kd) for every point that they become a neighbour of. If
+        there are `max_points` already, the oldest ones are replaced.
+
+        Parameters
+        ----------
+        X, y, ids : as in :meth:`fit`
+            Points to add, targets for a `metric_learner` that needs them in the first
+            call, or that learns online and continues, and ids; no other learner is
+            fitted again.
+
+        Returns
+        -------
+        self : object
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> from skmahal import MahalanobisOutlierDetector
+        >>> X = np.random.default_rng(0).normal(size=(1000, 5))
+        >>> detector = MahalanobisOutlierDetector().fit(X[:-1])
+        >>> detector.n_searches_
+        999
+        >>> detector.partial_fit(X[-1:]).n_searches_
+        1000
+        """
+        return super().partial_fit(X, y, ids)
+
+    def update_points(self, indices=None, X=None, *, ids=None):
+        """Replace points. O(nd + nK) each, and about K searches of O(nd).
+
+        Parameters
+        ----------
+        indices : int, array-like of int, or array-like of bool, default=None
+            Positions, each at most once, or a mask.
+        X : {array-like, sparse matrix} of shape (n_points, n_features)
+            The new points.
+        ids : int, str or array-like of them, default=None
+            Ids of the points, in place of `indices`.
+
+        Returns
+        -------
+        self : object
+        """
+        return super().update_points(indices, X, ids=ids)
+
+    def remove_points(self, indices=None, *, ids=None):
+        """Remove points; later ones move up, as with `numpy.delete`.
+
+        O(nK), and about K searches of O(nd) for each point.
+
+        Parameters
+        ----------
+        indices : int, array-like of int, or array-like of bool, default=None
+            Positions of the points, or a mask. At least two points must be left.
+        ids : int, str or array-like of them, default=None
+            Ids of the points, in place of `indices`.
+
+        Returns
+        -------
+        self : object
+        """
+        index = self._fitted().index
+        with index.lock.changing():
+            version, n = index.version, index.n
+            indices = np.unique(self._chosen(index, indices, ids))
+            if n - len(indices) < 2:
+                raise ValueError(
+                    f"indices would remove {len(indices)} of the {n} points, expected "
+                    "at least two to be left."
+                )
+            super().remove_points(indices)
+            jobs, limited = self._workers(len(indices))
+            with limited:
+                self._scores.follow_removal(version, indices, jobs)
+        return self
+
+    def check(self):
+        """Assert every invariant of the index and of the scores. O(n k d + n²d).
+
+        Returns
+        -------
+        drift : float
+            The largest relative error of a squared length under the metric.
+        """
+        drift = super().check()
+        with self._current() as held:
+            held.check()
+        return drift
+
+    def _current(self):
+        """A context with the scores of the present version, which does not change."""
+        held = self._scores
+        jobs, _ = workers(self.n_jobs, held.index, held.index.n)
+        return held.reading(jobs)
+
+    def _workers(self, n_points):
+        """Threads for the searches after a change of some points, and their context."""
+        searches = max(1, n_points * self.n_neighbors)
+        return workers(self.n_jobs, self._scores.index, searches)
+
+    def _score(self, X):
+        """Scores of new data, and the offset, of one version of points and metric."""
+        index = self._fitted().index
+        fitted, Q = copy(self), self._queries(X, index)
+        with fitted._current() as held:
+            jobs, limited = workers(self.n_jobs, held.index, Q.shape[0])
+            with limited:
+                return held.of_queries(Q, jobs), held.offset
+
+    def _build(self, X, *args, **columns):
+        n = X.shape[0]
+        if n < 2:
+            raise ValueError(f"X has {n} sample, expected at least 2.")
+        super()._build(X, *args, **columns)
+        if self.n_neighbors > n:
+            warnings.warn(
+                f"n_neighbors={self.n_neighbors} is more than the {n} points; "
+                f"{n - 1} neighbours are used.",
+                stacklevel=4,
+            )
+        rest = self.n_neighbors, self.method, self.contamination
+        self._scores = OutlierScores(self._maintenance.index, *rest)
+        with self._current() as held:
+            suspect = self.method == "lof" and held.scores.min() < _SUSPECT
+        if suspect and not self.novelty:
+            warnings.warn(
+                "X has so many equal points that scores are wrong; a larger "
+                f"n_neighbors than {self.n_neighbors} makes them right.",
+                stacklevel=4,
+            )
+
+    def _append(self, X, *args, **columns):
+        index = self._maintenance.index
+        with index.lock.changing():
+            version, n = index.version, index.n
+            replaced = super()._append(X, *args, **columns)
+            jobs, limited = self._workers(X.shape[0])
+            with limited:
+                self._scores.follow_points(version, replaced, index.n - n, jobs)
+            return replaced
+
+    def _replace(self, indices, X, ids=None, **columns):
+        index = self._maintenance.index
+        with index.lock.changing():
+            version = index.version
+            indices = super()._replace(indices, X, ids, **columns)
+            jobs, limited = self._workers(len(indices))
+            with limited:
+                self._scores.follow_points(version, indices, 0, jobs)
+            return indices
+
+    def _saved(self, state):
+        if "_scores" in state:
+            state["_scores"] = state["_scores"].saved()
+        return super()._saved(state)
+
+    def _restored(self, state):
+        state = super()._restored(state)
+        if "_scores" in state:
+            index = state["_maintenance"].index
+            state["_scores"] = OutlierScores.restored(state["_scores"], index)
+        return state
