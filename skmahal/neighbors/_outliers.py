@@ -326,13 +326,12 @@ class MahalanobisOutlierDetector(
         with index.lock.changing():
             version, n = index.version, index.n
             indices = np.unique(as_indices("indices", indices, n))
-            if n - len(indices) < 2:
+            if n - len(indices) == 1:
                 raise ValueError(
-                    f"indices would remove {len(indices)} of the {n} points, expected "
-                    "at least two to be left."
+                    f"indices would leave one of the {n} points, expected at least two."
                 )
-            super().remove_points(indices)
             jobs, limited = self._workers(len(indices))
+            super().remove_points(indices)
             with limited:
                 self._scores.follow_removal(version, indices, jobs)
         return self
@@ -358,8 +357,8 @@ class MahalanobisOutlierDetector(
 
     def _workers(self, n_points):
         """Threads for the searches after a change of some points, and their context."""
-        searches = max(1, n_points * self.n_neighbors)
-        return workers(self.n_jobs, self._scores.index, searches)
+        held = self._scores
+        return workers(self.n_jobs, held.index, max(2, n_points * held.n_neighbors))
 
     def _score(self, X):
         """Scores of new data, and the offset, of one version of points and metric."""
@@ -397,9 +396,9 @@ class MahalanobisOutlierDetector(
         index = self._maintenance.index
         with index.lock.changing():
             version, n = index.version, index.n
+            jobs, limited = self._workers(X.shape[0])
             replaced = super()._append(X, y, targets)
             at = () if replaced is None else replaced
-            jobs, limited = self._workers(X.shape[0])
             with limited:
                 self._scores.follow_points(version, at, index.n - n, jobs)
             return replaced
@@ -409,8 +408,8 @@ class MahalanobisOutlierDetector(
         with index.lock.changing():
             version = index.version
             indices = as_indices("indices", indices, index.n, unique=True)
-            super()._replace(indices, X, targets)
             jobs, limited = self._workers(len(indices))
+            super()._replace(indices, X, targets)
             with limited:
                 self._scores.follow_points(version, indices, 0, jobs)
 
