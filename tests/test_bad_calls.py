@@ -15,6 +15,7 @@ from sklearn.utils._param_validation import InvalidParameterError
 import skmahal
 from skmahal import (
     MahalanobisCentroidClassifier,
+    MahalanobisOutlierDetector,
     MahalanobisSketch,
     MetricMaintenance,
     SketchedMahalanobisClassifier,
@@ -80,6 +81,16 @@ TRANSFORMER = Language(
 CENTROID = Language(
     methods.of_centroid(), together.of_metric(), parameters.AT_FIT_OF_CENTROID
 )
+OUTLIERS = Language(
+    methods.of_outliers(novelty=False),
+    together.of_updates(),
+    parameters.AT_FIT_OF_OUTLIERS,
+    [("kneighbors", parameters.AT_NEIGHBOURS)],
+)
+NOVELTIES = OUTLIERS._replace(
+    forms=methods.of_outliers(novelty=True),
+    at_queries=[("score_samples", parameters.AT_SCORES)],
+)
 SKETCH = Language(methods.of_sketch(), at_fit=parameters.AT_FIT_OF_SKETCH)
 MAINTENANCE = Language(methods.of_maintenance(), together.of_maintenance())
 COMPONENTS_FROM = Language(methods.of_components_from(), together.of_components_from())
@@ -129,6 +140,14 @@ SUBJECTS = {
         TRANSFORMER,
     ),
     "centroid": (lambda: MahalanobisCentroidClassifier(U).fit(X, LABELS), CENTROID),
+    "outliers": (
+        lambda: MahalanobisOutlierDetector(2, metric_learner=U).fit(X),
+        OUTLIERS,
+    ),
+    "novelties": (
+        lambda: MahalanobisOutlierDetector(2, metric_learner=U, novelty=True).fit(X),
+        NOVELTIES,
+    ),
     "sketch": (lambda: MahalanobisSketch(3, random_state=0).fit(X), SKETCH),
     "maintenance": (lambda: MetricMaintenance(U, X, **SMALL), MAINTENANCE),
     "maintenance, sparse": (

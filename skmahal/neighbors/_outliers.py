@@ -337,13 +337,12 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         with index.lock.changing():
             version, n = index.version, index.n
             indices = np.unique(self._chosen(index, indices, ids))
-            if n - len(indices) < 2:
+            if n - len(indices) == 1:
                 raise ValueError(
-                    f"indices would remove {len(indices)} of the {n} points, expected "
-                    "at least two to be left."
+                    f"indices would leave one of the {n} points, expected at least two."
                 )
-            super().remove_points(indices)
             jobs, limited = self._workers(len(indices))
+            super().remove_points(indices)
             with limited:
                 self._scores.follow_removal(version, indices, jobs)
         return self
@@ -369,8 +368,8 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
 
     def _workers(self, n_points):
         """Threads for the searches after a change of some points, and their context."""
-        searches = max(1, n_points * self.n_neighbors)
-        return workers(self.n_jobs, self._scores.index, searches)
+        held = self._scores
+        return workers(self.n_jobs, held.index, max(2, n_points * held.n_neighbors))
 
     def _score(self, X):
         """Scores of new data, and the offset, of one version of points and metric."""
@@ -407,8 +406,8 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         index = self._maintenance.index
         with index.lock.changing():
             version, n = index.version, index.n
-            replaced = super()._append(X, *args, **columns)
             jobs, limited = self._workers(X.shape[0])
+            replaced = super()._append(X, *args, **columns)
             with limited:
                 self._scores.follow_points(version, replaced, index.n - n, jobs)
             return replaced
@@ -417,8 +416,8 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         index = self._maintenance.index
         with index.lock.changing():
             version = index.version
+            jobs, limited = self._workers(X.shape[0])
             indices = super()._replace(indices, X, ids, **columns)
-            jobs, limited = self._workers(len(indices))
             with limited:
                 self._scores.follow_points(version, indices, 0, jobs)
             return indices

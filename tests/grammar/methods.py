@@ -205,6 +205,20 @@ def of_transformer():
     ]
 
 
+def of_outliers(novelty):
+    X, far = points(1e300), points(1e300, fitted=False)
+    forms = [
+        Form("fit", {"X": far}, ("X",)),
+        Form("partial_fit", {"X": X}, ("X",)),
+        *of_updates(X),
+        *of_neighbours(points(1e300, none=True)),
+    ]
+    if not novelty:
+        return [*forms, Form("fit_predict", {"X": far}, ("X",))]
+    names = "predict", "decision_function", "score_samples"
+    return [*forms, *(Form(name, {"X": X}, ("X",)) for name in names)]
+
+
 def of_sketch():
     return [
         Form("fit", {"X": points(fitted=False)}, ("X",)),

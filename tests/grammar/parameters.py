@@ -47,6 +47,14 @@ AT_FIT["metric_learner"] = [*NO_METRIC, np.full((K, D), 1e200)]
 AT_FIT_OF_INDEX = {**AT_FIT, "radius": [-1.0, np.nan, "wide", None, [1.0], 1j]}
 AT_FIT_OF_LABELLED = {**AT_FIT, "weights": ["near", 3, ["uniform"], np.ones(3)]}
 AT_FIT_OF_TRANSFORMER = {**AT_FIT, "mode": ["both", None, 3]}
+AT_FIT_OF_OUTLIERS = {
+    "n_neighbors": AT_FIT["n_neighbors"],
+    "method": ["both", None, 3, ["lof"]],
+    "contamination": [0, 0.6, -0.1, np.nan, "some", None, [0.1], 1j],
+    "novelty": [None, "yes", 2, [True]],
+    "metric_learner": AT_FIT["metric_learner"],
+    "n_jobs": AT_FIT["n_jobs"],
+}
 AT_FIT_OF_SKETCH = {
     "m": [*WHOLE, None],
     "eps": [0, -0.1, np.nan, "auto", None, [0.1], 1j],
@@ -101,5 +109,6 @@ AT_VOTES = {
     ],
 }
 AT_BUDGET = {**AT_NEIGHBOURS, "n_candidates": [0, -1, 1, 2.5, "all", None, [5], True]}
+AT_SCORES = {"n_jobs": AT_NEIGHBOURS["n_jobs"]}
 AT_RADIUS = {"radius": [-1.0, np.nan, "wide", None, [1.0], 1j]}
 AT_GRAPH = {**AT_NEIGHBOURS, "mode": ["both", None, 3]}
