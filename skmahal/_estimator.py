@@ -18,6 +18,8 @@ _OWN_STREAM = int.from_bytes(b"skmahal", "big")
 
 def validated(estimator, X, *y, **options):
     """scikit-learn's `validate_data`, which leaves X as it is and names X in errors."""
+    if X is None:
+        raise ValueError("X must be an array or a sparse matrix, got None.")
     if sparse.issparse(X) and X.format in ("csr", "csc"):
         # SciPy before 1.11 sums duplicates in place when it converts the type. It
         # stores the result of this check in the matrix, here in a temporary one.

@@ -21,6 +21,7 @@ from skmahal import (
     SketchedMahalanobisClassifier,
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisNeighborsTransformer,
+    SketchedMahalanobisRadiusTransformer,
     SketchedMahalanobisRegressor,
     components_from,
     online,
@@ -63,7 +64,7 @@ SKETCHED_INDEX = INDEX._replace(
 CLASSIFIER = Language(
     methods.of_classifier(),
     together.of_updates(y=labels().good),
-    parameters.AT_FIT_OF_LABELLED,
+    parameters.AT_FIT_OF_CLASSIFIER,
     [("predict", parameters.AT_VOTES), ("predict_proba", parameters.AT_VOTES)],
 )
 REGRESSOR = Language(
@@ -77,6 +78,12 @@ TRANSFORMER = Language(
     together.of_updates(),
     parameters.AT_FIT_OF_TRANSFORMER,
     [("transform", parameters.AT_GRAPH)],
+)
+RADIUS_TRANSFORMER = Language(
+    methods.of_radius_transformer(),
+    together.of_updates(),
+    parameters.AT_FIT_OF_RADIUS,
+    [("radius_neighbors", parameters.AT_RADIUS)],
 )
 CENTROID = Language(
     methods.of_centroid(), together.of_metric(), parameters.AT_FIT_OF_CENTROID
@@ -110,7 +117,8 @@ def following():
     """A classifier with a learner that goes on learning."""
     learner = LEGO(init=U, random_state=0, **TARGET)
     params = {"n_neighbors": 2, "metric_learner": learner, "random_state": 0}
-    return SketchedMahalanobisClassifier(**params).fit(X, LABELS)
+    knn = SketchedMahalanobisClassifier(**params)
+    return knn.partial_fit(X, LABELS, classes=[0, 1, 2])
 
 
 SUBJECTS = {
@@ -127,7 +135,9 @@ SUBJECTS = {
         Language(methods.of_index(named=True)),
     ),
     "classifier": (
-        lambda: SketchedMahalanobisClassifier(**SKETCHED).fit(X, LABELS),
+        lambda: SketchedMahalanobisClassifier(**SKETCHED).partial_fit(
+            X, LABELS, classes=[0, 1, 2]
+        ),
         CLASSIFIER,
     ),
     "classifier that learns": (following, CLASSIFIER),
@@ -138,6 +148,10 @@ SUBJECTS = {
     "transformer": (
         lambda: SketchedMahalanobisNeighborsTransformer(**SKETCHED).fit(X),
         TRANSFORMER,
+    ),
+    "radius transformer": (
+        lambda: SketchedMahalanobisRadiusTransformer(metric_learner=U).fit(X),
+        RADIUS_TRANSFORMER,
     ),
     "centroid": (lambda: MahalanobisCentroidClassifier(U).fit(X, LABELS), CENTROID),
     "outliers": (

@@ -11,6 +11,7 @@ from sklearn.utils.multiclass import check_classification_targets
 from skmahal._compat import StrOptions, fit_context
 from skmahal._core.saved import require
 
+from ._records import as_objects
 from ._supervised import SupervisedNeighborsBase, divided_by_weight
 
 _MOST_LISTED = 10
@@ -319,10 +320,12 @@ def _are_labels(y):
     >>> _are_labels(["a", None, "b"])
     array([ True, False,  True])
     """
-    array = y if hasattr(y, "dtype") else _as_objects(y)
-    if array is None or array.dtype.kind in "biuUS":
+    array = y if hasattr(y, "dtype") else as_objects(y)
+    if np.ndim(array) not in (1, 2) or array.dtype.kind in "biuUS":
         return None
     array = np.asarray(array)
+    if not array.size:
+        return None
     if array.dtype.kind == "f":
         missing = np.isnan(array)
     else:
@@ -330,14 +333,6 @@ def _are_labels(y):
         missing = np.array([one is None or one != one for one in values], dtype=bool)
     missing = missing.reshape(len(array), -1).any(axis=1)
     return ~missing if missing.any() else None
-
-
-def _as_objects(y):
-    """A list of labels as an array of objects; None where it has no such form."""
-    try:
-        return np.asarray(y, dtype=object)
-    except ValueError:
-        return None
 
 
 def _with_new(classes, labels):

@@ -17,13 +17,9 @@ def as_ids(ids, count):
     array(['b', 'a'], dtype='<U1')
     """
     expected = f"{count} different integers or strings, one for each row of X"
-    try:
-        array = np.asarray(ids)
-    except ValueError as error:
-        raise ValueError(f"ids must be {expected}: {error}") from error
-    if array.dtype == object:
-        # As in a column of a data frame.
-        array = _from_objects(array)
+    array = np.asarray(ids) if hasattr(ids, "dtype") else as_objects(ids)
+    if array.dtype == object and array.ndim == 1:
+        array = _of_one_type(array)
     if array.shape != (count,) or array.dtype.kind not in "iuU":
         found = f"an array of type {array.dtype} and shape {array.shape}"
         raise ValueError(f"ids must be {expected}, got {found}.")
@@ -38,13 +34,20 @@ def as_ids(ids, count):
     return array
 
 
-def _from_objects(array):
-    """An array of objects that are all integers, or all strings, in that type."""
+def as_objects(values):
+    """A list as an array of objects, of one dimension if it has no regular shape."""
+    try:
+        return np.asarray(values, dtype=object)
+    except ValueError:
+        return np.array([None, *values], dtype=object)[1:]
+
+
+def _of_one_type(array):
+    """An array of objects as one of integers or strings, if all of them are that."""
     values = array.tolist()
-    for kind in (int, str):
-        if values and all(
-            isinstance(value, kind) and not isinstance(value, bool) for value in values
-        ):
+    for kinds in ((int, np.integer), (str,)):
+        right = [isinstance(one, kinds) and not isinstance(one, bool) for one in values]
+        if values and all(right):
             return np.array(values)
     return array
 
@@ -82,13 +85,18 @@ class Positions:
         self._points, self._places = None, {}
 
     def of(self, ids, index):
-        """Positions of the points with the ids, or a KeyError that names one."""
-        given = np.atleast_1d(np.asarray(ids)).ravel().tolist()
-        places = self._current(index)
-        found = [places.get(one, -1) for one in given]
-        if -1 in found:
-            missing = given[found.index(-1)]
-            raise KeyError(f"ids: no point of the index has the id {missing!r}.")
+        """Positions of the points with the ids, or a ValueError that names one."""
+        try:
+            given = np.asarray(ids)
+        except ValueError as error:
+            raise ValueError(f"ids must be integers or strings: {error}") from error
+        if given.ndim > 1:
+            raise ValueError(f"ids must be a vector, got shape {given.shape}.")
+        places, found = self._current(index), []
+        for one in np.atleast_1d(given).tolist():
+            if not isinstance(one, int | str) or places.get(one, -1) < 0:
+                raise ValueError(f"ids: no point of the index has the id {one!r}.")
+            found.append(places.get(one, -1))
         return np.array(found, dtype=np.intp)
 
     def has(self, one, index):

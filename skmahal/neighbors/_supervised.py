@@ -158,11 +158,15 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         with index.lock.changing(), self._keeping_classes():
             at = self._chosen(index, indices, ids)
             at = as_indices("indices", at, index.n, unique=True)
+            if y is None:
+                raise ValueError("y must be given: one target for each point.")
             y, known = self._plain(y)
             y = check_array(y, dtype=None, ensure_2d=False, input_name="y")
             if len(y) != len(at):
+                given = "indices" if ids is None else "ids"
                 raise ValueError(
-                    f"y has {len(y)} targets, expected {len(at)}, one for each point."
+                    f"y has {len(y)} targets, expected {len(at)}, one for each of "
+                    f"{given}."
                 )
             y, _, columns = self._columns(y, known, sample_weight)
             if sample_weight is None:

@@ -16,6 +16,7 @@ from .values import (
     Kind,
     N,
     count_of,
+    ids,
     indices,
     labels,
     low_rank,
@@ -35,6 +36,7 @@ from .values import (
     signs,
     targets,
     too_far,
+    weights,
     with_value,
 )
 
@@ -64,13 +66,16 @@ def of_updates(X, **y):
     """What every index takes to follow its metric and points, and targets `y`."""
     rows = indices("rows", K)
     del rows.bad["None"]
-    more = ("X", *y)
+    more, weighted = ("X", *y), {"sample_weight": weights()} if y else {}
     return [
         Form(
             "update_points",
-            {"indices": indices("indices", N), "X": X, **y},
+            {"indices": indices("indices", N), "X": X, **y, **weighted},
             ("indices", *more),
         ),
+        Form("update_points", {"ids": ids(N), "X": X, **y}, ("ids", *more)),
+        Form("remove_points", {"ids": ids(N)}, ("ids",)),
+        Form("points", {"ids": ids(N)}),
         Form(
             "remove_points",
             {"indices": indices("indices", N, unique=False, fixed=False)},
@@ -89,6 +94,19 @@ def of_updates(X, **y):
     ]
 
 
+def of_labels(y):
+    """How targets of points that are there are changed."""
+    by_position = {"indices": indices("indices", N), "y": y}
+    return [
+        Form(
+            "update_labels",
+            {**by_position, "sample_weight": weights()},
+            ("indices", "y"),
+        ),
+        Form("update_labels", {"ids": ids(N), "y": y}, ("ids", "y")),
+    ]
+
+
 def of_neighbours(X):
     few = count_of("n_neighbors", most=N, none=True)
     return [
@@ -101,7 +119,7 @@ def of_index(named=False, far=1e300):
     X, X_or_none = points(far, named=named), points(far, none=True, named=named)
     radius = number("radius", none=True)
     return [
-        Form("fit", {"X": points(1e300, fitted=False)}, ("X",)),
+        Form("fit", {"X": points(1e300, fitted=False), "ids": ids()}, ("X",)),
         Form("partial_fit", {"X": X}, ("X",)),
         *of_updates(X),
         *of_neighbours(X_or_none),
@@ -140,14 +158,19 @@ def of_index(named=False, far=1e300):
 
 def of_classifier():
     X, far = points(1e300), points(1e300, fitted=False)
-    y = labels()
+    y, weight = labels(missing=True), {"sample_weight": weights()}
     classes = one_of("classes", [[0, 1, 2], None], [0, 1], [[0, 1, 2]], 3)
     # None is right, and so are no classes other than those of the first call.
     del classes.bad[short(None)], classes.bad[short(np.arange(3))]
     return [
-        Form("fit", {"X": far, "y": labels(fitted=False)}, ("X", "y")),
-        Form("partial_fit", {"X": X, "y": y, "classes": classes}, ("X", "y")),
+        Form(
+            "fit",
+            {"X": far, "y": labels(fitted=False, missing=True), **weight, "ids": ids()},
+            ("X", "y"),
+        ),
+        Form("partial_fit", {"X": X, "y": y, "classes": classes, **weight}, ("X", "y")),
         *of_updates(X, y=y),
+        *of_labels(y),
         *of_neighbours(points(1e300, none=True)),
         Form("predict", {"X": points(1e300, none=True)}, ("X",)),
         Form("predict_proba", {"X": points(1e300, none=True)}, ("X",)),
@@ -184,9 +207,10 @@ def of_centroid():
 def of_regressor():
     X, far, y = points(1e300), points(1e300, fitted=False), targets()
     return [
-        Form("fit", {"X": far, "y": targets(fitted=False)}, ("X", "y")),
-        Form("partial_fit", {"X": X, "y": y}, ("X", "y")),
+        Form("fit", {"X": far, "y": targets(fitted=False), "ids": ids()}, ("X", "y")),
+        Form("partial_fit", {"X": X, "y": y, "sample_weight": weights()}, ("X", "y")),
         *of_updates(X, y=y),
+        *of_labels(y),
         *of_neighbours(points(1e300, none=True)),
         Form("predict", {"X": points(1e300, none=True)}, ("X",)),
         Form("score", {"X": X, "y": other_length()}, ("X", "y")),
@@ -202,6 +226,21 @@ def of_transformer():
         *of_updates(X),
         *of_neighbours(points(1e300, none=True)),
         Form("transform", {"X": points(1e300, none=True)}, ("X",)),
+    ]
+
+
+def of_radius_transformer():
+    X, far = points(1e300), points(1e300, fitted=False)
+    radius, X_or_none = number("radius", none=True), points(1e300, none=True)
+    graph = {"X": X_or_none, "radius": radius, "mode": mode}
+    return [
+        Form("fit", {"X": far}, ("X",)),
+        Form("fit_transform", {"X": far}, ("X",)),
+        Form("partial_fit", {"X": X}, ("X",)),
+        *of_updates(X),
+        Form("radius_neighbors", {"X": X_or_none, "radius": radius}),
+        Form("radius_neighbors_graph", graph),
+        Form("transform", {"X": X_or_none}, ("X",)),
     ]
 
 

@@ -39,6 +39,10 @@ AT_FIT = {
     "sketch": ["fourier", None, 3, ["gaussian"]],
     "n_candidates": [*WHOLE, None, "all"],
     "adaptive": [None, "yes", 2, [True]],
+    "max_points": WHOLE,
+    "metric": ["cosine", None, 3, ["euclidean"], np.sum],
+    "p": [1, 3, 2.5, None, "two", np.nan],
+    "metric_params": [3, "V", {"V": np.eye(D)}, [1], {}],
     "random_state": ["a", -1, 1.5, [1], 2**40],
     "n_jobs": [0, 1.5, "all", [1], np.nan],
     "metric_learner": NO_METRIC,
@@ -46,6 +50,16 @@ AT_FIT = {
 AT_FIT["metric_learner"] = [*NO_METRIC, np.full((K, D), 1e200)]
 AT_FIT_OF_INDEX = {**AT_FIT, "radius": [-1.0, np.nan, "wide", None, [1.0], 1j]}
 AT_FIT_OF_LABELLED = {**AT_FIT, "weights": ["near", 3, ["uniform"], np.ones(3)]}
+AT_FIT_OF_CLASSIFIER = {**AT_FIT_OF_LABELLED, "class_weight": ["even", 3, np.ones(3)]}
+AT_FIT_OF_RADIUS = {
+    name: AT_FIT[name]
+    for name in ("max_points", "metric", "p", "metric_params", "n_jobs")
+}
+AT_FIT_OF_RADIUS |= {
+    "radius": AT_FIT_OF_INDEX["radius"],
+    "mode": ["both", None, 3],
+    "metric_learner": AT_FIT["metric_learner"],
+}
 AT_FIT_OF_TRANSFORMER = {**AT_FIT, "mode": ["both", None, 3]}
 AT_FIT_OF_OUTLIERS = {
     "n_neighbors": AT_FIT["n_neighbors"],
@@ -94,8 +108,10 @@ def of_weights(wrong):
     return lambda distances: wrong(distances)
 
 
+# Predictions use all points if there are fewer than neighbours.
 AT_VOTES = {
     **AT_NEIGHBOURS,
+    "n_neighbors": [0, -1, 2.5, "many", None, np.nan, [1], True],
     "weights": [
         "near",
         3,

@@ -444,9 +444,14 @@ WRONG_TARGETS = {
 Y_SAYS = rf"\by\b|{OTHERS_SAY}"
 
 
-def labels(*, fitted=True, strict=False):
-    """Classes; `strict` says that all there are must be in one type."""
+def labels(*, fitted=True, strict=False, missing=False):
+    """Classes; `strict` says that all there are must be in one type.
+
+    With `missing`, some labels may not be known.
+    """
     bad = dict(WRONG_TARGETS)
+    if missing:
+        del bad["NaN"]
     bad["continuous"] = lambda rng: rng.uniform(0.1, 0.9, size=ROWS)
     if fitted and not strict:
         bad["an unknown class"] = lambda rng: with_value(rng, np.zeros(ROWS, int), 99)
@@ -469,6 +474,49 @@ def targets(*, fitted=True):
     if fitted:
         bad["two outputs"] = lambda rng: np.zeros((ROWS, 2))
     return Kind(lambda rng: normal(rng, ROWS), saying(Y_SAYS, bad))
+
+
+def weights():
+    """Weights of points."""
+    bad = {
+        "too few": lambda rng: np.ones(ROWS - 1),
+        "too many": lambda rng: np.ones(ROWS + 1),
+        "a number": lambda rng: 1.0,
+        "negative": lambda rng: with_value(rng, np.ones(ROWS), -0.5),
+        "NaN": lambda rng: with_value(rng, np.ones(ROWS), np.nan),
+        "infinity": lambda rng: with_value(rng, np.ones(ROWS), np.inf),
+        "two dimensions": lambda rng: np.ones((ROWS, 1)),
+        "text": lambda rng: ["heavy"] * ROWS,
+        "complex": lambda rng: np.ones(ROWS) * 1j,
+        "ragged": lambda rng: [[1.0], [1.0, 2.0], [3.0]],
+    }
+    return Kind(lambda rng: rng.uniform(size=ROWS), saying(r"\bsample_weight\b", bad))
+
+
+def ids(n=None):
+    """Ids of points that come or, with n, of points that are there."""
+    bad = {
+        "floats": lambda rng: np.arange(ROWS) + 0.5,
+        "two dimensions": lambda rng: np.arange(ROWS)[:, np.newaxis],
+        "ragged": lambda rng: [[1], [2, 3], [4]],
+        "an object": lambda rng: Empty(),
+        "a dict": lambda rng: {0: 1},
+        "booleans": lambda rng: rng.random(ROWS) < 2,
+    }
+    if n is not None:
+        bad["unknown"] = lambda rng: [n + int(rng.integers(9))]
+        bad["negative"] = lambda rng: [-1]
+        bad["text"] = lambda rng: "text"
+        return Kind(lambda rng: rng.permutation(n)[:ROWS], saying(r"\bids\b", bad))
+    bad |= {
+        "too few": lambda rng: np.arange(ROWS - 1),
+        "too many": lambda rng: np.arange(ROWS + 1),
+        "repeated": lambda rng: np.zeros(ROWS, dtype=int),
+        "a number": lambda rng: 1,
+        "None inside": lambda rng: [1, None, 2],
+        "of two types": lambda rng: [1, "a", 2.5],
+    }
+    return Kind(lambda rng: rng.permutation(99)[:ROWS], saying(r"\bids\b", bad))
 
 
 def signs():

@@ -155,7 +155,7 @@ def test_ids_that_do_not_fit_the_index_are_refused(kind):
         index.partial_fit(X, **y)
     with pytest.raises(ValueError, match="ids must be integers, as those of `fit`"):
         index.partial_fit(X, ids=["a"], **y)
-    with pytest.raises(KeyError, match="no point of the index has the id 0"):
+    with pytest.raises(ValueError, match="no point of the index has the id 0"):
         index.remove_points(ids=[7, 0])
     with pytest.raises(ValueError, match="indices or ids must be given, got neither"):
         index.remove_points()
