@@ -40,21 +40,20 @@ def stream(seed=0):
 # Four ways to serve the stream
 # -----------------------------
 #
-# Each way has the same two steps: predict a batch, then learn from it. The oldest
-# points are removed, so that the window has a constant size.
+# Each way has the same two steps: predict a batch, then learn from it. The index holds
+# a window: new points take the place of the oldest ones.
 
 
 class Follow:
     """One index; `partial_fit` adds points, learns from them and updates the metric."""
 
     def __init__(self, learner):
-        self.knn = SketchedMahalanobisClassifier(metric_learner=learner)
+        self.knn = SketchedMahalanobisClassifier(
+            metric_learner=learner, max_points=WINDOW
+        )
 
     def learn(self, X, y):
         self.knn.partial_fit(X, y, classes=range(N_CLASSES))
-        surplus = self.knn.n_samples_fit_ - WINDOW
-        if surplus > 0:
-            self.knn.remove_points(range(surplus))
 
     def predict(self, X):
         return self.knn.predict(X)

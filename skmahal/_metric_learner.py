@@ -1,7 +1,6 @@
 """From a `metric_learner`, or the argument of `update_metric`, to the matrix U."""
 
 import warnings
-from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -9,7 +8,7 @@ from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
 from sklearn.utils.validation import check_array, check_is_fitted
 
-from skmahal._core.checks import as_array, as_indices, as_low_rank, as_matrix
+from skmahal._core.checks import as_array
 from skmahal._core.metric import components_from
 from skmahal._core.saved import FLOATS
 from skmahal._core.threads import slices
@@ -177,42 +176,6 @@ def _named(rows, names):
     except ModuleNotFoundError:
         return rows
     return DataFrame(rows, columns=names)
-
-
-class Change(NamedTuple):
-    """What `update_metric` is to do: add ``W Vᵀ``, change rows of U, or set a metric.
-
-    The first of `low_rank`, `rows` and `metric` that is not None counts. With `rows`,
-    `metric` are their values, to be set or, if `additive`, to be added.
-    """
-
-    low_rank: tuple | None
-    rows: np.ndarray | None
-    additive: bool
-    metric: object
-
-
-def as_change(metric, rows, additive, low_rank, k, d):
-    """The :class:`Change` of a U of shape (k, d) from arguments of `update_metric`."""
-    if low_rank is not None:
-        if metric is not None or rows is not None or additive:
-            raise ValueError(
-                "low_rank cannot be combined with metric, rows or additive."
-            )
-        if not isinstance(low_rank, tuple | list) or len(low_rank) != 2:
-            size = f" of {len(low_rank)}" if np.iterable(low_rank) else ""
-            kind = type(low_rank).__name__ + size
-            raise ValueError(f"low_rank must be a pair (W, V), got a {kind}.")
-        low_rank = as_low_rank(*low_rank, k, d)
-    elif metric is None:
-        raise ValueError("update_metric needs metric or low_rank, got neither.")
-    elif rows is not None:
-        rows = as_indices("rows", rows, k, unique=True)
-        shape = {"columns": d, "rows": len(rows)}
-        metric = as_matrix("metric", metric, dtype=np.float64, **shape)
-    elif additive:
-        raise ValueError("additive=True needs rows, got None.")
-    return Change(low_rank, rows, additive, metric)
 
 
 def check_components(components, name, n_features, dtype=np.float64):

@@ -53,6 +53,13 @@ def test_saving_and_loading(tmp_path, monkeypatch):
     assert str(types) in (DOCS / "persistence.rst").read_text(encoding="utf-8")
 
 
+def test_streams():
+    names = names_after("streams.rst")
+    assert len(names["window"]) == 500
+    assert names["knn"].predict(names["X"][500:501]).shape == (1,)
+    assert len(names["alarms"]) == 20
+
+
 def test_approximate_neighbours():
     pytest.importorskip("matplotlib").use("Agg")
     pytest.importorskip("numba")

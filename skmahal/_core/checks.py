@@ -2,6 +2,7 @@
 
 import math
 import numbers
+from typing import NamedTuple
 
 import numpy as np
 from scipy import sparse
@@ -116,6 +117,42 @@ def as_low_rank(W, V, k, d):
     if W.shape[1] != V.shape[1]:
         raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
     return W, V
+
+
+class Change(NamedTuple):
+    """What `update_metric` is to do: add ``W Vᵀ``, change rows of U, or set a metric.
+
+    The first of `low_rank`, `rows` and `metric` that is not None counts. With `rows`,
+    `metric` are their values, to be set or, if `additive`, to be added.
+    """
+
+    low_rank: tuple | None
+    rows: np.ndarray | None
+    additive: bool
+    metric: object
+
+
+def as_change(metric, rows, additive, low_rank, k, d):
+    """The :class:`Change` of a U of shape (k, d) from arguments of `update_metric`."""
+    if low_rank is not None:
+        if metric is not None or rows is not None or additive:
+            raise ValueError(
+                "low_rank cannot be combined with metric, rows or additive."
+            )
+        if not isinstance(low_rank, tuple | list) or len(low_rank) != 2:
+            size = f" of {len(low_rank)}" if np.iterable(low_rank) else ""
+            kind = type(low_rank).__name__ + size
+            raise ValueError(f"low_rank must be a pair (W, V), got a {kind}.")
+        low_rank = as_low_rank(*low_rank, k, d)
+    elif metric is None:
+        raise ValueError("update_metric needs metric or low_rank, got neither.")
+    elif rows is not None:
+        rows = as_indices("rows", rows, k, unique=True)
+        shape = {"columns": d, "rows": len(rows)}
+        metric = as_matrix("metric", metric, dtype=np.float64, **shape)
+    elif additive:
+        raise ValueError("additive=True needs rows, got None.")
+    return Change(low_rank, rows, additive, metric)
 
 
 def as_indices(name, value, n, *, unique=False, masks=False):

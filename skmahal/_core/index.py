@@ -130,8 +130,9 @@ class Index:
                 if state.norms is not None:
                     rest = pulled, before, self.aims, jobs
                     state = cached.follow(state, W, V, *rest)
+                if self.recall is not None:
                     spent = cached.cost_of_following(self.n, self.d, V.shape[1])
-                    self.probes.work += Work(spent=spent)
+                    self.probes.work = self.probes.work.plus(Work(spent))
             self._commit(state, keep_tree=state.images is None)
 
     def set_metric(self, U, jobs=1):

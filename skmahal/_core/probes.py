@@ -32,8 +32,13 @@ class Work(NamedTuple):
     wasted: float = 0.0
     missed: float = 0.0
 
-    def __add__(self, other):
-        return Work(*(a + b for a, b in zip(self, other, strict=True)))
+    def plus(self, other, times=1):
+        """The sum of this and other work, done so many times."""
+        return Work(
+            self.spent + times * other.spent,
+            self.wasted + times * other.wasted,
+            self.missed + times * other.missed,
+        )
 
 
 class Choice(NamedTuple):
@@ -70,7 +75,7 @@ class Probes:
         choice, spent = self._choices.get(key), self.work.spent
         if choice is None or choice.version != index.version or spent > choice.end:
             choice = self._choices[key] = self._choose(index, K, key[1], jobs)
-        self.work += (count * part for part in choice.cost)
+        self.work = self.work.plus(choice.cost, count)
         return choice.probing
 
     def probing(self, index, K, jobs=1):

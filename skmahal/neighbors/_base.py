@@ -205,7 +205,7 @@ class SketchedNeighborsBase(Persistent):
         """
         held = self._fitted()
         given = metric, rows, additive, low_rank
-        change = learners.as_change(*given, held.index.k, held.index.d)
+        change = checks.as_change(*given, held.index.k, held.index.d)
         if change.low_rank is not None:
             self._change_metric(held.index.add_low_rank, *change.low_rank)
         elif change.rows is not None:

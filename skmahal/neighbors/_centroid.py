@@ -196,7 +196,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         check_is_fitted(self)
         fitted = copy(self)
         U = fitted.components_
-        U = _changed(U, learners.as_change(metric, rows, additive, low_rank, *U.shape))
+        U = _changed(U, checks.as_change(metric, rows, additive, low_rank, *U.shape))
         _check_squares("low_rank" if metric is None else "metric", U)
         fitted._components, fitted._cached = U, {}
         fitted._scatter = fitted.shrinkage_ = None
@@ -502,7 +502,7 @@ def oas(covariance, n):
 
 
 def _changed(U, change):
-    """U after a :class:`~skmahal._metric_learner.Change`."""
+    """U after a :class:`~skmahal._core.checks.Change`."""
     if change.low_rank is not None:
         W, V = change.low_rank
         with np.errstate(over="ignore", invalid="ignore"):

@@ -213,7 +213,7 @@ def test_a_failure_half_way_leaves_points_and_learner(monkeypatch, place, error)
         patch.setattr(Index, place, fail)
         with pytest.raises(error, match="in the middle"):
             knn.partial_fit(X[40:], y[40:])
-    assert knn.n_samples_fit_ == len(knn._maintenance.targets) == 40
+    assert knn.n_samples_fit_ == len(knn._maintenance.records) == 40
     assert knn.metric_learner_.version_ == version
     assert_array_equal(knn.components_, components)
     knn.partial_fit(X[40:], y[40:])
@@ -281,7 +281,7 @@ class Stream(RuleBasedStateMachine):
     @invariant()
     def points_and_labels_go_together(self):
         if hasattr(self, "index"):
-            assert_array_equal(self.index._maintenance.targets[:, 0], self.y)
+            assert_array_equal(self.index._maintenance.records["target"][:, 0], self.y)
 
 
 Stream.TestCase.settings = settings(max_examples=15, stateful_step_count=15)
