@@ -5,13 +5,14 @@ PIP_INSTALL = -m pip install --quiet --disable-pip-version-check
 SETTINGS = setup.cfg pyproject.toml
 VENV = .venv
 OLDEST = .venv-oldest
+CLIENTS = .venv-clients
 DOCS = .venv-docs
 # Test workers fill the cores; BLAS threads on top of them would only compete.
 ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress test-oldest bench docs lint format clean
+.PHONY: help demo test stress test-oldest test-clients bench docs lint format clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -27,6 +28,9 @@ stress: $(VENV)/test.stamp ## run the slow tests, for ten minutes
 
 test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
+
+test-clients: $(CLIENTS)/test.stamp ## run the tests of libraries that take an index
+	$(ONE_THREAD) $(CLIENTS)/bin/python -m pytest -q -rs tests/clients
 
 bench: $(VENV)/bench.stamp ## measure against peers, for minutes; results in benchmarks/results
 	$(VENV)/bin/python -m benchmarks
@@ -46,8 +50,8 @@ format: $(VENV)/test.stamp ## format the code and apply the safe fixes
 	$(VENV)/bin/ruff format .
 
 clean: ## remove environments, caches and built files
-	rm -rf $(VENV) $(OLDEST) $(DOCS) build dist *.egg-info docs/_build \
-		docs/generated docs/auto_examples docs/sg_execution_times.rst \
+	rm -rf $(VENV) $(OLDEST) $(CLIENTS) $(DOCS) build dist *.egg-info \
+		docs/_build docs/generated docs/auto_examples docs/sg_execution_times.rst \
 		.pytest_cache .ruff_cache .hypothesis
 	find skmahal tests examples benchmarks docs -name __pycache__ \
 		-prune -exec rm -rf {} +
@@ -89,6 +93,13 @@ $(OLDEST)/test.stamp: $(SETTINGS) | $(OLDEST)/bin/python
 	@cat $(OLDEST)/constraints.txt
 	$(OLDEST)/bin/python $(PIP_INSTALL) -c $(OLDEST)/constraints.txt \
 		-e '.[metric-learn,test]'
+	@touch $@
+
+$(CLIENTS)/bin/python:
+	$(PYTHON) -m venv $(CLIENTS)
+
+$(CLIENTS)/test.stamp: $(SETTINGS) | $(CLIENTS)/bin/python
+	$(CLIENTS)/bin/python $(PIP_INSTALL) -e '.[fast,clients,test]'
 	@touch $@
 
 $(DOCS)/bin/python:

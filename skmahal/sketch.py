@@ -1,10 +1,12 @@
 """The Monte Carlo sketch of a Mahalanobis metric, as a transformer."""
 
+import warnings
 from numbers import Integral, Real
 
 import numpy as np
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.exceptions import DataDimensionalityWarning
 from sklearn.utils.extmath import safe_sparse_dot
 from sklearn.utils.validation import check_is_fitted
 
@@ -45,7 +47,8 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
         seen in `fit` are within :math:`1 \pm \epsilon` with probability at least
         1 - `delta`. If that is k or more, the transform is :math:`x \mapsto Ux`, with
         no error. Set `m` for "countsketch" and "srht": their bounds are weaker, and
-        "auto" chooses far more features.
+        "auto" chooses far more features. A number above that of the features of X is
+        used with a warning.
     eps : float, default=0.1
         Relative error :math:`\epsilon` of the distances, if `m` is "auto".
     delta : float, default=0.01
@@ -144,6 +147,13 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
             self._components = _sketched(self.sketch, m, U, d, rng, X.dtype)
             self.m_ = self._n_features_out = self._components.shape[0]
             self.metric_learner_ = learner
+            if not isinstance(self.m, str) and m > d:
+                warnings.warn(
+                    f"m={m} is more than the {d} features of X: the transform does not "
+                    "reduce their number.",
+                    DataDimensionalityWarning,
+                    stacklevel=3,  # the call of `fit`, which scikit-learn wraps
+                )
         return self
 
     def transform(self, X):

@@ -13,7 +13,7 @@ from scipy.stats import binom
 from sklearn.base import BaseEstimator, clone
 from sklearn.datasets import make_classification
 from sklearn.decomposition import PCA
-from sklearn.exceptions import NotFittedError
+from sklearn.exceptions import DataDimensionalityWarning, NotFittedError
 from sklearn.frozen import FrozenEstimator
 from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
@@ -57,6 +57,7 @@ def normal(*shape, seed=0):
     return np.random.default_rng(seed).normal(size=shape)
 
 
+@pytest.mark.filterwarnings("ignore:m=3 is more than the")
 @parametrize_with_checks(CONFORMING)
 def test_scikit_learn_conventions(estimator, check):
     check(estimator)
@@ -418,6 +419,15 @@ class Learned(BaseEstimator):
 def test_bad_parameters_are_refused_by_name(params, message):
     with pytest.raises(ValueError, match=message):
         MahalanobisSketch(**params).fit(normal(10, 4))
+
+
+def test_more_new_features_than_features_are_a_warning():
+    X = normal(10, 4)
+    transformer = MahalanobisSketch(5, random_state=0)
+    with pytest.warns(DataDimensionalityWarning, match="m=5 is more than the 4 feat"):
+        assert transformer.fit_transform(X).shape == (10, 5)
+    for m in (4, "auto"):
+        transformer.set_params(m=m).fit(X)
 
 
 @pytest.mark.parametrize("U", [sparse.eye(4, format="csr"), Learned(None), Learned(3)])

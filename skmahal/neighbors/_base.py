@@ -385,7 +385,7 @@ class SketchedNeighborsBase(Persistent):
 
     def _given_metric(self):
         """The parameter `metric_learner`, or the metric as scikit-learn spells it."""
-        if self.metric_params is None:
+        if not self.metric_params:
             if self.metric == "mahalanobis" and self.metric_learner is None:
                 raise ValueError(
                     "metric='mahalanobis' needs metric_params={'V': covariance} or "

@@ -5,6 +5,7 @@ from copy import copy
 
 import numpy as np
 from sklearn.base import ClassifierMixin
+from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
@@ -17,6 +18,9 @@ from ._supervised import SupervisedNeighborsBase, divided_by_weight
 _MOST_LISTED = 10
 
 
+# Some samplers of imbalanced-learn take a classifier only if it is an instance of
+# scikit-learn's class. It is registered and not inherited: the index is another one.
+@KNeighborsClassifier.register
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     """Classify by the neighbours under a Mahalanobis metric that keeps changing.
 

@@ -18,6 +18,12 @@ from ._records import as_weights
 # Numbers at work for each neighbour of a query, beside its targets.
 _PER_NEIGHBOUR = 8
 
+# As in scikit-learn, word for word.
+_ALL_ZERO = (
+    "All neighbors of some sample is getting zero weights. Please modify 'weights' to "
+    "avoid this case if you are using a user-defined function."
+)
+
 
 class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
     """Points and targets that are added, replaced and removed together.
@@ -327,7 +333,7 @@ def neighbour_weights(distances, weights):
             )
         weights = as_matrix("weights", weights, dtype=np.float64)
         if not weights.any(axis=1).all():
-            raise ValueError("weights must not be zero for all neighbours of a query.")
+            raise ValueError(_ALL_ZERO)
         return weights
     if weights is None or (isinstance(weights, str) and weights == "uniform"):
         return None

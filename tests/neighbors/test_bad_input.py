@@ -684,7 +684,7 @@ def test_sparse_targets_are_refused(kind):
 
 
 BAD_WEIGHTS = {
-    "zero": (np.zeros_like, "weights must not be zero"),
+    "zero": (np.zeros_like, "All neighbors of some sample is getting zero weights"),
     "shape": (lambda d: d[:, 0], "weights must give an array of the shape"),
     "NaN": (lambda d: np.nan * d, "weights contains NaN or infinity"),
     "infinity": (lambda d: np.inf + d, "weights contains NaN or infinity"),

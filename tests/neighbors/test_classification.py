@@ -389,3 +389,10 @@ def test_a_label_of_another_kind_counts_as_what_it_is_equal_to():
     knn = SketchedMahalanobisClassifier(1).fit(X, np.arange(30) % 3)
     knn.partial_fit(Q, np.array([0.0, 1.0, 2.0])).partial_fit(-Q, [True, False, True])
     assert_array_equal(knn.predict(np.vstack([Q, -Q])), [0, 1, 2, 1, 0, 1])
+
+
+def test_it_is_an_instance_of_the_class_of_scikit_learn():
+    """Samplers of imbalanced-learn take no other; see tests/clients."""
+    assert isinstance(SketchedMahalanobisClassifier(), KNeighborsClassifier)
+    assert KNeighborsClassifier not in SketchedMahalanobisClassifier.__mro__
+    assert not isinstance(KNeighborsClassifier(), SketchedMahalanobisClassifier)

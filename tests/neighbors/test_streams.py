@@ -572,6 +572,14 @@ def test_a_metric_is_spelled_as_in_scikit_learn(kind, key):
         assert_allclose(found, expected, atol=1e-6)
 
 
+@any_kind
+def test_an_empty_dictionary_of_metric_params_is_none(kind):
+    X = normal(20, D)
+    index = fitted(kind, X, metric="euclidean", metric_params={})
+    expected = fitted(kind, X).kneighbors(X)[0]
+    assert_array_equal(index.kneighbors(X)[0], expected)
+
+
 @pytest.mark.parametrize(
     ("params", "message"),
     [
