@@ -42,7 +42,7 @@ AT_FIT = {
     "max_points": WHOLE,
     "metric": ["cosine", None, 3, ["euclidean"], np.sum],
     "p": [1, 3, 2.5, None, "two", np.nan],
-    "metric_params": [3, "V", {"V": np.eye(D)}, [1], {}],
+    "metric_params": [3, "V", {"V": np.eye(D)}, [1]],
     "random_state": ["a", -1, 1.5, [1], 2**40],
     "n_jobs": [0, 1.5, "all", [1], np.nan],
     "metric_learner": NO_METRIC,
