@@ -417,12 +417,14 @@ class SketchedNeighborsBase(Persistent):
             columns |= self._new_ids(index, ids, X.shape[0])
             left, n, points = self._leaving(index, X.shape[0]), index.n, index.points
             new = held._new_points("X", X)
-            if self.max_points is not None:
+            if has_field(index, "arrival"):
                 arrivals = index.records["arrival"]
                 columns["arrival"] = self._arrivals.numbers(new.shape[0], arrivals)
+            if self.max_points is not None:
                 new = new[-self.max_points :]
-            count = new.shape[0]
-            last = {name: held[-count:] for name, held in columns.items()}
+            # More points leave than come if the window was made smaller.
+            left, surplus = left[: new.shape[0]], left[new.shape[0] :]
+            last = {name: rows[-new.shape[0] :] for name, rows in columns.items()}
             records = records_from(last) if last else None
             old_rows, old = index.X[left], _some(index.records, left)
 
@@ -433,7 +435,6 @@ class SketchedNeighborsBase(Persistent):
                     index.append(new, records)
 
             def undo():
-                self._arrivals.reset()
                 if index.points is not points:
                     index.truncate(n)
                     if left.size:
@@ -448,6 +449,9 @@ class SketchedNeighborsBase(Persistent):
             if "id" in last:
                 at = np.concatenate([left, np.arange(n, index.n)])
                 self._positions.follow(points, old["id"], last["id"], at, index)
+            if surplus.size:
+                self._arrivals.reset()
+                index.remove(surplus)
         return left
 
     def _teach(self, X, y, change, undo):
@@ -502,13 +506,7 @@ class SketchedNeighborsBase(Persistent):
                 f"max_points was None when the index was fitted, and is {most} now: "
                 "fit it again."
             )
-        count = min(count, most)
-        if index.n > most:
-            # The window was made smaller.
-            arrivals = index.records["arrival"]
-            index.remove(np.argsort(arrivals, kind="stable")[: index.n - most])
-            self._arrivals.reset()
-        over = max(0, index.n + count - most)
+        over = max(0, index.n + min(count, most) - most)
         return self._arrivals.oldest(over, index.records["arrival"])
 
     def _chosen(self, index, indices, ids):
