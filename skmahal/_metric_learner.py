@@ -80,7 +80,10 @@ def components_of(metric, name, n_features):
     components = getattr(metric, "components_", _MISSING)
     if components is not _MISSING:
         U = check_components(components, f"{name}.components_", n_features)
-        return _whitened(U, metric)
+        U = _whitened(U, metric)
+        if learns_online(metric) or _transforms_by(metric, U, name):
+            return U
+        return affine_components(metric, name, n_features)
     for method, key in _MATRICES.items():
         if hasattr(metric, method):
             try:
@@ -111,6 +114,30 @@ def components_of(metric, name, n_features):
     return U
 
 
+def _transforms_by(learner, U, name):
+    """Whether `transform` of a learner, if it has one, is ``x -> Ux + b``, on 4 rows.
+
+    Components of some estimators are something else, as those of FactorAnalysis.
+    """
+    if not hasattr(learner, "transform"):
+        return True
+    rows = np.abs(np.random.default_rng(0).normal(size=(4, U.shape[1])))
+    try:
+        Z = _transformed(learner, rows, name)
+    except ValueError:
+        return True  # It takes no such rows, and is taken at its word.
+    if Z.shape[1] != len(U):
+        return False
+    expected = (rows[1:] - rows[0]) @ U.T
+    size = np.abs(rows).sum(axis=0) @ np.abs(U).T + np.abs(Z).max(axis=0)
+    return bool((np.abs(Z[1:] - Z[0] - expected) <= _relative(Z) * size).all())
+
+
+def _relative(Z):
+    """Rounding errors of a transform, relative to the numbers that are summed."""
+    return np.finfo(Z.dtype).eps ** 0.4
+
+
 def affine_components(learner, name, n_features):
     """U of a fitted transformer whose `transform` is ``x -> Ux + b``.
 
@@ -135,8 +162,8 @@ def affine_components(learner, name, n_features):
     with np.errstate(all="ignore"):
         errors = np.abs(_transformed(learner, points, name) - (points @ U.T + offset))
         sizes = np.abs(points) @ np.abs(U).T + np.abs(offset)
-        rounding = np.finfo(offset.dtype).eps ** 0.4 * sizes
-        # Not a number, which is in no order, is no rounding error either.
+        rounding = _relative(offset) * sizes
+        # A comparison with NaN is False.
         if not (errors <= rounding).all():
             raise ValueError(
                 f"{name}.transform must be affine, x -> Ux + b, to give a metric, and "

@@ -37,6 +37,9 @@ _EPS = float(np.finfo(np.float64).eps)
 # Relative error of a squared length at which it is computed from the point again.
 _DRIFT = 4e-12
 
+# Rounding errors of U, in units of the type of the points, up to which it is the same.
+_ROUNDED = 64
+
 # Relative change of U after which the plan for queries is made again.
 _MOVED = 0.5
 
@@ -222,6 +225,21 @@ def low_rank_sum(U, W, V, points, jobs=1):
     parts = run(add, slices(len(U), -(-len(U) // jobs)), jobs)
     squares, pulled = zip(*parts, strict=True)
     return total, sum(pulled).T, sum(squares)
+
+
+def closer(total, result, U, W, V, dtype):
+    """Which of ``total = U + W Vᵀ`` and `result` is to be used; whether they agree.
+
+    `result` if it is the sum but for rounding in float64. The sum if they differ by
+    rounding in `dtype`, which would be large beside the distances of near points. If
+    they do not agree, `result`.
+    """
+    result = np.array(result, dtype=np.float64)
+    gaps, eps = np.abs(result - total), float(np.finfo(dtype).eps)
+    if (gaps <= 16 * _EPS * (np.abs(U) + np.abs(W) @ np.abs(V.T))).all():
+        return result, True
+    close = gaps.max() <= _ROUNDED * eps * np.abs(total).max()
+    return (total if close else result), bool(close)
 
 
 def follow(state, W, V, pulled, before, aims, jobs=1):

@@ -18,6 +18,7 @@ from .points import (
     DensePoints,
     SparsePoints,
     block,
+    owned,
     release,
     row_squares,
 )
@@ -65,7 +66,8 @@ class Index:
         self._largest = cached.largest_square(state.points.array.dtype)
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
-        self._shared = False  # whether arrays were handed out, to be saved
+        # Whether arrays, and records, were handed out to be saved.
+        self._shared = self._shares_records = False
         self.set_state(state)
 
     def set_state(self, state):
@@ -116,15 +118,22 @@ class Index:
     def add_low_rank(self, W, V, *, result=None, jobs=1):
         """``U += W Vᵀ``. One pass over the points, O(p (nd + kd)).
 
-        `result` is U after the change, if the caller knows it more precisely.
+        `result` is U after the change, as the caller knows it. It is used if it differs
+        from the sum by rounding in float64. If it differs by rounding in the type of
+        the points, as that of a learner, the sum is kept: squared lengths are those of
+        the sum. Otherwise everything is derived from `result`.
         """
         with self.lock.changing():
-            state = self._finished()
+            state = self.finished()
+            # Products of a learner in float32 would be rounded to that.
+            W, V = np.asarray(W, dtype=np.float64), np.asarray(V, dtype=np.float64)
             U, before = np.eye(self.d) if state.U is None else state.U, state.square
             with np.errstate(over="ignore", invalid="ignore"):
                 total, pulled, square = cached.low_rank_sum(U, W, V, state.points, jobs)
                 if result is not None:
-                    total = np.array(result, dtype=np.float64)
+                    total, close = cached.closer(total, result, U, W, V, self.dtype)
+                    if not close:
+                        return self._use_metric(state, total, jobs)
                 cached.check_metric(total, self.dtype, square)
                 state = state._replace(U=total, square=float(square))
                 if state.norms is not None:
@@ -138,7 +147,7 @@ class Index:
     def set_metric(self, U, jobs=1):
         """A new U of any number of rows: a low-rank difference, or O(nkd)."""
         with self.lock.changing():
-            state, U = self._finished(), np.array(U, dtype=np.float64, order="C")
+            state, U = self.finished(), np.array(U, dtype=np.float64, order="C")
             cached.check_metric(U, self.dtype)
             change = None
             if len(U) == self.k and state.norms is not None:
@@ -146,26 +155,31 @@ class Index:
                 eps = float(np.finfo(self.dtype).eps) / 4
                 change = change_between(self.U, U, max(1, self.k // 4), eps)
             if change is None:
-                same = len(U) == self.k
-                new = state.without_derived(U=U, **({} if same else {"caches": {}}))
-                cells = state.cells
-                if state.images is None and not cached.holds_images(state.points, U):
-                    new = new._replace(coded=state.coded)
-                    cells = cells and cells._replace(norms=None)
-                else:
-                    cells = cells and cells.stale()
-                rest = {"probings": state.probings, "drift": state.drift + 1}
-                new = new._replace(cells=cells, **rest)
-                if state.norms is not None:
-                    new = cached.derive(new, self.aims, jobs)
-                self._commit(new)
+                self._use_metric(state, U, jobs)
             elif change.rank:
                 self.add_low_rank(*change, result=U, jobs=jobs)
+
+    def _use_metric(self, state, U, jobs):
+        """Derive everything from a new U; codes and cells of the points are kept."""
+        cached.check_metric(U, self.dtype)
+        same = len(U) == self.k
+        new = state.without_derived(U=U, **({} if same else {"caches": {}}))
+        cells = state.cells
+        if state.images is None and not cached.holds_images(state.points, U):
+            new = new._replace(coded=state.coded)
+            cells = cells and cells._replace(norms=None)
+        else:
+            cells = cells and cells.stale()
+        rest = {"probings": state.probings, "drift": state.drift + 1}
+        new = new._replace(cells=cells, **rest)
+        if state.norms is not None:
+            new = cached.derive(new, self.aims, jobs)
+        self._commit(new)
 
     def append(self, X, records=None):
         """Add points at the end. O(k(d + columns of sketches)) each, amortised."""
         with self.lock.changing():
-            n, state = self.n, cached.with_current_rows(self._finished())
+            n, state = self.n, cached.with_current_rows(self.finished())
             state = cached.appended(state, X, records)
             buckets = np.arange(n // BUCKET, -(-state.points.n // BUCKET))
             self._commit(cached.centred(state), buckets)
@@ -177,7 +191,7 @@ class Index:
         that is interrupted, the next call finishes it.
         """
         with self.lock.changing():
-            state = self._finished()
+            state = self.finished()
             # Rows that are too large are refused before anything is written.
             cached.measure(X, state.points, state.U)
             self.lock.write(self._assign, state.version, indices, X, records)
@@ -193,7 +207,7 @@ class Index:
             if self._shared:
                 state = cached.unshared(state)
             self.set_state(state)
-            self._shared = False
+            self._shared = self._shares_records = False
             n, count = self.n, len(indices)
             old, new = (
                 records if records is None else records[part]
@@ -211,19 +225,21 @@ class Index:
     def set_records(self, indices, records):
         """Change what is kept beside some points. O(1) each; the version stays."""
         with self.lock.changing():
-            self._finished()
+            self.finished()
             self.lock.write(self._set_records, indices, records)
 
     def _set_records(self, indices, records):
         held = self.state.records
-        held = cached.with_records(held.copy() if self._shared else held, records)
+        held = held.copy() if self._shares_records else owned(held)
+        held = cached.with_records(held, records)
         held[indices] = records
         self.set_state(self.state._replace(records=held))
+        self._shares_records = False
 
     def remove(self, indices):
         """Remove points; later ones move up, as in `numpy.delete`. O(n) a column."""
         with self.lock.changing():
-            state = cached.with_current_rows(self._finished())
+            state = cached.with_current_rows(self.finished())
             mask = np.ones(self.n, dtype=bool)
             mask[indices] = False
             self._commit(cached.without_rows(state, mask))
@@ -232,7 +248,7 @@ class Index:
         """Keep the first n points, to undo an :meth:`append`. O(nd)."""
         with self.lock.changing():
             # Points that come next are written behind the first n.
-            state = cached.unshared(cached.with_current_rows(self._finished()))
+            state = cached.unshared(cached.with_current_rows(self.finished()))
             if state.coded is not None:
                 state = state._replace(coded=state.coded._replace(n=n))
             if state.cells is not None:
@@ -240,7 +256,7 @@ class Index:
                 state = state._replace(cells=kept)
             self._commit(state._replace(points=state.points.truncated(n)))
 
-    def _finished(self):
+    def finished(self):
         """The state, after a replacement of points that was interrupted."""
         if self.lock.unfinished is not None:
             self.lock.write(bool)
@@ -690,7 +706,7 @@ class Index:
             for K in self.state.probings:
                 # One that is made later depends on queries that are not saved.
                 self.probing(K)
-            self._shared = True
+            self._shared = self._shares_records = True
             self.probes.forget()
             with self.lock.deriving:
                 state = cached.with_current_rows(self.state)
@@ -708,5 +724,5 @@ class Index:
         aims = int(n_neighbors), float(eps), recall if recall is None else float(recall)
         work = tuple(map(float, values["work"]))
         index._begin(cached.restored(values), *aims, work)
-        index._shared = True
+        index._shared = index._shares_records = True
         return index

@@ -7,7 +7,7 @@ import numpy as np
 
 from .points import grown, kept_rows
 from .saved import array_from, integer_from, require
-from .search import NEAR
+from .search import NEAR, without_own
 from .threads import one_blas_thread, slices
 
 METHODS = "lof", "knn"
@@ -235,14 +235,9 @@ class OutlierScores:
         X, K = self.index.X, self.K
         rows = X if positions is None else X[positions]
         own = np.arange(self.index.n) if positions is None else positions
-        distances, indices = self.index.kneighbors(rows, K + 1, jobs)
+        found = self.index.kneighbors(rows, K + 1, jobs)
         self.n_searches += len(own)
-        # A point is absent if enough others at the same place come before it; then the
-        # last neighbour is dropped in its place.
-        others = indices != own[:, np.newaxis]
-        others[others.all(axis=1), -1] = False
-        shape = len(own), K
-        return distances[others].reshape(shape), indices[others].reshape(shape)
+        return without_own(own, *found)
 
     def _search(self, positions, jobs):
         """Search the neighbours of some points anew."""

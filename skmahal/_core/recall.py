@@ -12,6 +12,7 @@ import numpy as np
 from scipy.stats import beta
 
 from .saved import integer_from, require
+from .search import without_own
 
 # Probability that the mean recall of queries like the held ones is below the bound.
 LEVEL = 0.05
@@ -182,11 +183,8 @@ def ranks_of(search, queries, own, K, jobs=1, working_bytes=1 << 24):
     """
     cells, p = search.cells, len(search.cells.starts) - 1
     more = int(own is not None)
-    _, near = search.kneighbors(queries, K + more, jobs, working_bytes)
-    if own is not None:
-        others = near != own[:, np.newaxis]
-        others[others.all(axis=1), -1] = False
-        near = near[others].reshape(-1, K)
+    found = search.kneighbors(queries, K + more, jobs, working_bytes)
+    near = found[1] if own is None else without_own(own, *found)[1]
     scores = cells.norms - 2 * queries.gradients @ cells.decoded(search.d).T
     order = np.argsort(scores, axis=1, kind="stable")
     places = np.empty_like(order)

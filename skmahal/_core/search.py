@@ -771,6 +771,22 @@ def _share_in_cells(rows, norms, gradients, lengths, limits):
     return float(np.mean((bounds <= limits) @ counts) / len(points))
 
 
+def without_own(own, distances, indices):
+    """Neighbours of points of the index without the points themselves.
+
+    `own` are the positions of the queries, and one neighbour more than needed was
+    found. A point is absent if enough others at the same place come before it; then the
+    last neighbour is dropped in its place.
+
+    >>> without_own(np.array([4]), np.array([[0.0, 1.0]]), np.array([[4, 2]]))
+    (array([[1.]]), array([[2]]))
+    """
+    others = indices != own[:, np.newaxis]
+    others[others.all(axis=1), -1] = False
+    shape = len(indices), indices.shape[1] - 1
+    return distances[others].reshape(shape), indices[others].reshape(shape)
+
+
 class SparseSearch:
     """Neighbours among CSR rows: one product of X with all queries, then a partition.
 

@@ -25,6 +25,7 @@ from skmahal._core.guarantees import METHODS
 from skmahal._core.index import WORKING_BYTES
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.points import records_from
+from skmahal._core.search import without_own
 from skmahal._core.threads import one_blas_thread, thread_count
 from skmahal._estimator import (
     Persistent,
@@ -352,19 +353,22 @@ class SketchedNeighborsBase(Persistent):
             check_is_fitted(self)
             raise
 
-    def _build(self, X, y=None, ids=None, taught=None, **columns):
+    def _build(self, X, y=None, ids=None, known=None, **columns):
         """Learn the metric and index validated points.
 
-        `columns` have what is kept beside them. Of the points, the last `max_points`
-        are kept, and those at `taught` have targets, None if all have.
+        `columns` are fields of the records of the points. Of the points, the last
+        `max_points` are kept. `known` says which of them have targets, for the learner;
+        None if all have.
         """
         if self.recall is not None and self.n_candidates != "exact":
             raise ValueError(
                 f"recall needs n_candidates='exact', got {self.n_candidates!r}."
             )
         given = self._given_metric()
-        known = (X, y) if taught is None else (X[taught], y[taught])
-        U, learner = learners.resolve_components(given, *known, X.shape[1])
+        if known is not None and not known.any() and hasattr(given, "fit"):
+            raise ValueError("y has no label, and metric_learner needs some.")
+        taught = (X, y) if known is None else (X[known], y[known])
+        U, learner = learners.resolve_components(given, *taught, X.shape[1])
         if ids is not None:
             columns["id"] = as_ids(ids, X.shape[0])
         if self.max_points is not None:
@@ -405,7 +409,7 @@ class SketchedNeighborsBase(Persistent):
             )
         return self.metric_params
 
-    def _append(self, X, y=None, ids=None, taught=None, **columns):
+    def _append(self, X, y=None, ids=None, known=None, **columns):
         """Add points; an online learner learns from them, and the metric follows it.
 
         Arguments are those of :meth:`_build`. If the index is a window that is full,
@@ -413,10 +417,10 @@ class SketchedNeighborsBase(Persistent):
         """
         held = self._maintenance
         index, X = held.index, in_type(X, held.dtype)
-        with index.lock.changing():
+        with index.lock.changing(), self._arrivals.reset_on_error():
             columns |= self._new_ids(index, ids, X.shape[0])
-            left, n, points = self._leaving(index, X.shape[0]), index.n, index.points
-            new = held._new_points("X", X)
+            n, points, new = index.n, index.points, held._new_points("X", X)
+            left = self._leaving(index, X.shape[0])
             if has_field(index, "arrival"):
                 arrivals = index.records["arrival"]
                 columns["arrival"] = self._arrivals.numbers(new.shape[0], arrivals)
@@ -440,12 +444,8 @@ class SketchedNeighborsBase(Persistent):
                     if left.size:
                         index.assign(left, old_rows, old)
 
-            known = (X, y) if taught is None else (X[taught], y[taught])
-            try:
-                self._teach(*known, put, undo)
-            except BaseException:
-                self._arrivals.reset()
-                raise
+            taught = (X, y) if known is None else (X[known], y[known])
+            self._teach(*taught, put, undo)
             if "id" in last:
                 at = np.concatenate([left, np.arange(n, index.n)])
                 self._positions.follow(points, old["id"], last["id"], at, index)
@@ -469,6 +469,7 @@ class SketchedNeighborsBase(Persistent):
             change()
             self._follow(held, learner)
         except BaseException:
+            held.index.finished()
             if np.array_equal(held.U, U):
                 undo()
                 restore_attributes(learner, before)
@@ -509,22 +510,25 @@ class SketchedNeighborsBase(Persistent):
         over = max(0, index.n + min(count, most) - most)
         return self._arrivals.oldest(over, index.records["arrival"])
 
-    def _chosen(self, index, indices, ids):
+    def _chosen(self, index, indices, ids, unique=False):
         """Positions of points that were given by position or by id."""
         if (indices is None) == (ids is None):
             both = "neither" if ids is None else "both"
             raise ValueError(f"Either indices or ids must be given, got {both}.")
         if ids is None:
-            return checks.as_indices("indices", indices, index.n, masks=True)
-        return self._positions.of(ids, index)
+            how = {"unique": unique, "masks": True}
+            return checks.as_indices("indices", indices, index.n, **how)
+        positions = self._positions.of(ids, index)
+        if unique and np.unique(positions).size < positions.size:
+            raise ValueError("ids must be different, got one more than once.")
+        return positions
 
     def _replace(self, indices, X, ids=None, **columns):
         """Replace points by validated ones; they keep their ids."""
         held = self._maintenance
         index, X = held.index, in_type(X, held.dtype)
         with index.lock.changing():
-            indices = self._chosen(index, indices, ids)
-            indices = checks.as_indices("indices", indices, held.n, unique=True)
+            indices = self._chosen(index, indices, ids, unique=True)
             if X.shape[0] != len(indices):
                 raise ValueError(
                     f"X has {X.shape[0]} rows, expected {len(indices)}, one for each "
@@ -660,15 +664,7 @@ class KNeighborsQueries(KNeighborsMixin):
             else:
                 candidates = self._candidates(held, K, more)
                 found = held._kneighbors(Q, K + more, candidates, jobs)
-        if own is None:
-            return found
-        # A point is absent if enough others at the same place come before it; then the
-        # last neighbour is dropped in its place.
-        distances, indices = found
-        others = indices != own[:, np.newaxis]
-        others[others.all(axis=1), -1] = False
-        shape = len(indices), K
-        return distances[others].reshape(shape), indices[others].reshape(shape)
+        return found if own is None else without_own(own, *found)
 
 
 class RadiusNeighborsQueries(RadiusNeighborsMixin):

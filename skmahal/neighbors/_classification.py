@@ -10,6 +10,7 @@ from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
 from skmahal._compat import StrOptions, fit_context
+from skmahal._core.checks import as_array, as_choice
 from skmahal._core.saved import require
 
 from ._records import as_objects
@@ -144,10 +145,10 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             return self
         if classes is not None:
             again = class_lists(classes, len(self._classes))
-            for known, given in zip(self._classes, again, strict=True):
-                if not np.array_equal(np.sort(known), given):
+            for held, given in zip(self._classes, again, strict=True):
+                if not np.array_equal(np.sort(held), given):
                     raise ValueError(
-                        f"classes must be those of the first call, {listed(known)}, "
+                        f"classes must be those of the first call, {listed(held)}, "
                         f"got {listed(given)}."
                     )
         with self._maintenance.index.lock.changing(), self._keeping_classes():
@@ -200,18 +201,21 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
 
     @contextmanager
     def _keeping_classes(self):
-        before = self._classes
+        before = list(self._classes)
         try:
             yield
         except BaseException:
-            self._classes = before
+            index = self._maintenance.index
+            index.finished()
+            most = index.records["target"].max(axis=0)
+            # Points that were added before an interruption keep their classes.
+            if (most < [len(known) for known in before]).all():
+                self._classes[:] = before
             raise
 
     def _class_weights(self, output):
         """What the votes of the classes of an output are multiplied by."""
         classes, given = self._classes[output], self.class_weight
-        if given is None:
-            return 1.0
         if isinstance(given, list):
             if len(given) != len(self._classes):
                 raise ValueError(
@@ -221,10 +225,20 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             given = given[output]
         elif isinstance(given, dict) and len(self._classes) > 1:
             raise ValueError(
-                "class_weight must be a list if there are several outputs."
+                "class_weight must be a list of dictionaries if there are several "
+                "outputs, got a dictionary."
             )
+        if given is None:
+            return 1.0
         if isinstance(given, dict):
-            return np.array([given.get(one, 1.0) for one in classes.tolist()])
+            weights = [given.get(one, 1.0) for one in classes.tolist()]
+            weights = as_array("class_weight", weights, np.float64)
+            if not (weights >= 0).all() or not np.isfinite(weights).all():
+                raise ValueError(
+                    f"class_weight must have finite numbers of at least 0, got {given}."
+                )
+            return weights
+        as_choice("class_weight", given, ("balanced",))
         targets = self._maintenance.records["target"][:, output]
         counts = np.bincount(targets[targets >= 0], minlength=len(classes))
         return counts.sum() / (len(classes) * np.maximum(counts, 1))
@@ -233,27 +247,21 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         return (records["target"] >= 0).all(axis=-1)
 
     def _filled(self, y, reset, classes=None):
-        """Labels with any class in place of those that are not known, and which are.
+        """Labels, and which of them are known; None if all are.
 
-        The latter is None if all are known.
+        Where a label is not known, another one stands in its place.
         """
         known = _are_labels(y)
         if known is None:
-            return y, None
+            return _in_one_type(y), None
         labels = np.asarray(y, dtype=object)
-        if known.any():
-            values = np.array(labels[known].tolist())
-        elif reset and classes is None:
-            raise ValueError(
-                "y has no label: the first call needs one, or the argument classes."
-            )
-        else:
-            n_outputs = 1 if labels.ndim == 1 else labels.shape[1]
-            lists = class_lists(classes, n_outputs) if reset else self._classes
-            values = np.array([some[0] for some in lists]).reshape(1, *labels.shape[1:])
+        if not known.any():
+            if reset and classes is None:
+                raise ValueError("y has no label: pass classes to partial_fit.")
+            return np.zeros(labels.shape, dtype=int), known
+        values = _in_one_type(labels[known])
         filled = np.empty(labels.shape, dtype=values.dtype)
-        filled[:] = values[0]
-        filled[known] = values if known.any() else values[:0]
+        filled[:], filled[known] = values[0], values
         return filled, known
 
     def _encoded(self, y, known, reset, classes=None):
@@ -265,21 +273,24 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             # One column of labels is one output, with scikit-learn's warning.
             y = column_or_1d(y, warn=True)
         columns = y.reshape(len(y), -1)
-        if reset or not self._fixed:
-            check_classification_targets(columns)
+        given = columns if known is None else columns[known]
+        if len(given) and (reset or not self._fixed):
+            check_classification_targets(given)
         if reset:
             self._fixed = classes is not None
             if classes is None:
-                self._classes = [np.unique(column) for column in columns.T]
+                self._classes = [np.unique(column) for column in given.T]
             else:
                 self._classes = class_lists(classes, columns.shape[1])
-        elif not self._fixed:
-            pairs = zip(self._classes, columns.T, strict=True)
-            self._classes = [_with_new(*pair) for pair in pairs]
-        pairs = zip(columns.T, self._classes, strict=True)
-        codes = np.stack([codes_of(*pair) for pair in pairs], axis=1)
-        if known is not None:
-            codes[~known] = -1
+        elif not self._fixed and len(given):
+            pairs = zip(self._classes, given.T, strict=True)
+            # In place: copies of the estimator that read the index see them too.
+            self._classes[:] = [_with_new(*pair) for pair in pairs]
+        codes = np.full(columns.shape, -1)
+        if len(given):
+            pairs = zip(given.T, self._classes, strict=True)
+            new = np.stack([codes_of(*pair) for pair in pairs], axis=1)
+            codes[slice(None) if known is None else known] = new
         return y, codes
 
     def _restored(self, state):
@@ -308,6 +319,8 @@ def _vote(fitted, labels, weights, result):
         votes = votes.reshape(n_queries, len(classes)) * fitted._class_weights(output)
         order = np.argsort(classes)
         votes, classes = votes[:, order], classes[order]
+        if not votes.any(axis=1).all():
+            raise ValueError("weights must not be zero for all neighbours of a query.")
         # Votes are compared before a division rounds them.
         if result == "winner":
             results.append(classes[votes.argmax(axis=1)])
@@ -324,19 +337,39 @@ def _are_labels(y):
     >>> _are_labels(["a", None, "b"])
     array([ True, False,  True])
     """
-    array = y if hasattr(y, "dtype") else as_objects(y)
-    if np.ndim(array) not in (1, 2) or array.dtype.kind in "biuUS":
-        return None
-    array = np.asarray(array)
-    if not array.size:
+    array = np.asarray(y) if hasattr(y, "dtype") else as_objects(y)
+    if array.ndim not in (1, 2) or not array.size or array.dtype.kind in "biuUS":
         return None
     if array.dtype.kind == "f":
         missing = np.isnan(array)
     else:
-        values = array.ravel().tolist()
-        missing = np.array([one is None or one != one for one in values], dtype=bool)
+        missing = np.array([_is_missing(one) for one in array.ravel().tolist()])
     missing = missing.reshape(len(array), -1).any(axis=1)
     return ~missing if missing.any() else None
+
+
+def _is_missing(label):
+    """Whether a label is None, NaN, or what pandas has for it."""
+    if isinstance(label, float):
+        return label != label
+    return label is None or type(label).__name__ in ("NAType", "NaTType")
+
+
+def _in_one_type(y):
+    """Labels that are objects as numbers, unless they are strings or of other kinds.
+
+    >>> _in_one_type(np.array([3, 1], dtype=object)).dtype.kind
+    'i'
+    """
+    array = np.asarray(y) if hasattr(y, "dtype") else None
+    if array is None or array.dtype.kind != "O":
+        return y
+    are_names = [isinstance(one, str | bytes) for one in array.ravel().tolist()]
+    if all(are_names) or not array.size:
+        return array
+    if any(are_names):
+        raise ValueError("y must have labels of one type, got numbers and strings.")
+    return np.array(array.tolist())
 
 
 def _with_new(classes, labels):

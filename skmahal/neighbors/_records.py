@@ -1,9 +1,12 @@
-"""What is kept beside the points: ids, the order of arrival, targets and weights.
+"""Ids, order of arrival, targets and weights of points, one record per point.
 
-Each is a field of the records of the index, which follow its points: "id", "arrival",
-"target" and "weight". What is looked up in them is derived, and made again whenever the
-points are not those that it was made for.
+They are fields of the records of an index: "id", "arrival", "target" and "weight". The
+index changes records together with its points. Look-up tables are derived from them,
+and made again for other points.
 """
+
+from contextlib import contextmanager
+from weakref import ref
 
 import numpy as np
 
@@ -82,7 +85,7 @@ class Positions:
     """
 
     def __init__(self):
-        self._points, self._places = None, {}
+        self._made_for, self._places = None, {}
 
     def of(self, ids, index):
         """Positions of the points with the ids, or a ValueError that names one."""
@@ -94,37 +97,37 @@ class Positions:
             raise ValueError(f"ids must be a vector, got shape {given.shape}.")
         places, found = self._current(index), []
         for one in np.atleast_1d(given).tolist():
-            if not isinstance(one, int | str) or places.get(one, -1) < 0:
+            found.append(places.get(one, -1) if _is_id(one) else -1)
+            if found[-1] < 0:
                 raise ValueError(f"ids: no point of the index has the id {one!r}.")
-            found.append(places.get(one, -1))
         return np.array(found, dtype=np.intp)
 
     def has(self, one, index):
         """Whether a point has the id."""
-        try:
-            return self._current(index).get(one, -1) >= 0
-        except TypeError:  # It cannot be hashed.
-            return False
+        return _is_id(one) and self._current(index).get(one, -1) >= 0
 
     def follow(self, points, old, ids, positions, index):
         """Take over ids that are new, and drop `old` ones, after a change of `points`.
 
         If positions were not those of these points, they are made again when needed.
         """
-        if self._points is points:
+        if self._is_made_for(points):
             for one in old.tolist():
                 self._places.pop(one, None)
             self._places.update(zip(ids.tolist(), positions.tolist(), strict=True))
-            self._points = index.points
+            self._made_for = ref(index.points)
 
     def _current(self, index):
         if not has_field(index, "id"):
             return _Range(index.n)
-        if self._points is not index.points:
+        if not self._is_made_for(index.points):
             ids = index.records["id"].tolist()
             self._places = dict(zip(ids, range(len(ids)), strict=True))
-            self._points = index.points
+            self._made_for = ref(index.points)
         return self._places
+
+    def _is_made_for(self, points):
+        return self._made_for is not None and self._made_for() is points
 
 
 class _Range:
@@ -134,14 +137,20 @@ class _Range:
         self.n = n
 
     def get(self, one, default):
-        whole = isinstance(one, int | np.integer) and not isinstance(one, bool)
+        whole = not isinstance(one, str)
         return int(one) if whole and 0 <= one < self.n else default
+
+
+def _is_id(one):
+    """Whether a value may be an id, an integer or a string."""
+    return isinstance(one, int | np.integer | str) and not isinstance(one, bool)
 
 
 class Arrivals:
     """Numbers of points in order of their arrival, and which points came first.
 
-    The numbers are sorted once for as many points as there are: O(log n) for each.
+    The numbers are sorted once for as many points as there are: O(log n) for each,
+    amortised.
     """
 
     def __init__(self):
@@ -150,6 +159,15 @@ class Arrivals:
     def reset(self):
         """Forget what was sorted, as when points move to other positions."""
         self._queue, self._next = np.empty((0, 2), dtype=np.int64), None
+
+    @contextmanager
+    def reset_on_error(self):
+        """A context that forgets it if it raises: points that were taken may stay."""
+        try:
+            yield
+        except BaseException:
+            self.reset()
+            raise
 
     def numbers(self, count, arrivals):
         """Numbers for points that come now, beside those of all present points."""

@@ -8,7 +8,7 @@ from scipy import sparse
 from sklearn.utils import check_array
 
 from skmahal._compat import StrOptions, fit_context
-from skmahal._core.checks import as_count, as_indices, as_matrix
+from skmahal._core.checks import as_count, as_matrix
 from skmahal._core.threads import slices
 from skmahal._estimator import validated
 
@@ -85,7 +85,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             Points. A copy is kept.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets. A classifier takes None, or NaN, for a point whose label is not
-            known yet.
+            known yet. A point has all labels of several outputs, or none. An estimator
+            as `metric_learner` is fitted to the points with labels.
         sample_weight : array-like of shape (n_samples,), default=None
             Numbers of at least 0 that multiply the weights of points in predictions.
             None is 1 for all. Points of weight 0 are not counted as neighbours.
@@ -98,10 +99,10 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         self : object
         """
         fitted = copy(self)
-        X, y, taught, columns = fitted._validated(X, y, sample_weight, reset=True)
+        X, y, known, columns = fitted._validated(X, y, sample_weight, reset=True)
         if not columns["weight"].any():
             raise ValueError("sample_weight must not be zero for all points.")
-        fitted._build(X, y, ids, taught, **columns)
+        fitted._build(X, y, ids, known, **columns)
         self.__dict__ = vars(fitted)
         return self
 
@@ -162,8 +163,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         """
         index = self._fitted().index
         with index.lock.changing(), self._keeping_classes():
-            at = self._chosen(index, indices, ids)
-            at = as_indices("indices", at, index.n, unique=True)
+            at = self._chosen(index, indices, ids, unique=True)
             if y is None:
                 raise ValueError("y must be given: one target for each point.")
             y, known = self._plain(y)
@@ -279,8 +279,9 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
     def _voters(self, held, Q, K, own=None):
         """The K nearest points that have targets and a weight, or as many as there are.
 
-        Distances, positions, and weights of the points; None if all of these are 1.
-        Points that are not there have weight 0.
+        Distances, positions, and weights of the points; None if all of these are 1. If
+        there are fewer than K, other points of weight 0 take their places, at the
+        distance of the last one that has a weight.
         """
         index = held.index
         n, records = index.n - int(own is not None), index.records
@@ -289,8 +290,11 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         votes = self._votes(records, at)
         left = np.flatnonzero((votes == 0).any(axis=1))
         while left.size and size < n:
-            # Others stand between: among more neighbours there may be enough.
+            # Among more neighbours there may be enough that vote.
             size = min(4 * size, n)
+            if not isinstance(self.n_candidates, str):
+                # `self` is a copy.
+                self.n_candidates = max(self.n_candidates, size)
             rest = None if own is None else own[left]
             more, places = self._nearest(held, Q[left], size, rest)
             counted = self._votes(records, places)
@@ -300,11 +304,14 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
                 for found in (more, places, counted)
             )
             left = left[(votes[left] == 0).any(axis=1)]
-        if left.size and not votes.any(axis=1).all():
-            raise ValueError(
-                "No point of the index has both a label and a weight: there is nothing "
-                "to predict from."
-            )
+        if left.size:
+            if not votes.any(axis=1).all():
+                raise ValueError(
+                    "No point of the index has both a label and a weight: there is "
+                    "nothing to predict from."
+                )
+            last = np.where(votes > 0, near, 0).max(axis=1, keepdims=True)
+            near = np.where(votes > 0, near, last)
         return near, at, None if (votes == 1).all() else votes
 
     def _votes(self, records, at):

@@ -1,6 +1,7 @@
 """Streams: ids, windows, labels that come late, new classes and weights."""
 
 import pickle
+from threading import Thread
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from skmahal import (
     SketchedMahalanobisNeighborsTransformer,
     SketchedMahalanobisRegressor,
 )
+from skmahal._core import cached
 from skmahal.online import LEGO
 
 D = 4
@@ -72,6 +74,8 @@ def test_points_are_found_by_their_ids(kind, names):
     assert ids[3] in index
     assert "somebody" not in index
     assert [] not in index
+    assert True not in fitted(kind, X[:2], [1, 2])
+    assert 1.0 not in fitted(kind, X[:2], [1, 2])
     assert_array_equal(index.points([ids[7], ids[2]]), X[[7, 2]])
     index.remove_points(ids=[ids[3], ids[0]])
     assert ids[3] not in index
@@ -108,6 +112,7 @@ def test_positions_are_ids_where_none_are_given(kind):
     assert 9 not in index
     assert "8" not in index
     assert True not in index
+    assert 1.0 not in index
     index.remove_points(ids=[4])
     assert_array_equal(index.points(), np.delete(X, 4, axis=0))
     with pytest.raises(ValueError, match="ids must be None"):
@@ -161,7 +166,7 @@ def test_ids_that_do_not_fit_the_index_are_refused(kind):
         index.remove_points()
     with pytest.raises(ValueError, match="indices or ids must be given, got both"):
         index.update_points([0], X, ids=[7], **y)
-    with pytest.raises(ValueError, match=r"indices: index 0 is repeated"):
+    with pytest.raises(ValueError, match=r"ids must be different"):
         index.update_points(ids=[7, 7], X=normal(2, D), **labels(kind, 2))
     assert_array_equal(index.ids_, [7, 8, 9])
     assert index.check() < 1e-9
@@ -290,6 +295,18 @@ def test_neighbours_in_a_window_are_those_of_a_new_index():
         start = stop
 
 
+def test_a_refused_point_leaves_a_window_that_was_made_smaller():
+    X = normal(10, 2).astype(np.float32)
+    index = SketchedMahalanobisNeighbors(1, max_points=10).fit(X)
+    index.set_params(max_points=5)
+    with pytest.raises(ValueError, match="too large"):
+        index.partial_fit(np.full((1, 2), 3e38, np.float32))
+    assert_array_equal(index.points(), X)
+    index.partial_fit(X[:1] + 1)
+    expected = np.concatenate([X[6:], X[:1] + 1])
+    assert_array_equal(np.sort(index.points(), axis=0), np.sort(expected, axis=0))
+
+
 def test_a_window_cannot_begin_later():
     index = fitted("neighbors", normal(9, D)).set_params(max_points=9)
     with pytest.raises(ValueError, match="max_points was None when"):
@@ -400,6 +417,64 @@ def test_labels_are_corrected_and_taken_back():
     assert_array_equal(regressor.predict(X[7:8]), [0.25])
 
 
+@pytest.mark.parametrize("weights", ["uniform", "distance", lambda d: 1 / (1 + d)])
+@pytest.mark.parametrize("kind", ["classifier", "regressor"])
+def test_places_without_a_vote_count_for_nothing(kind, weights):
+    """Where fewer points vote than there are neighbours."""
+    X, rng = np.arange(8.0)[:, np.newaxis], np.random.default_rng(0)
+    votes = np.isin(np.arange(8), [1, 5, 6])
+    y = rng.integers(3, size=8) if kind == "classifier" else rng.normal(size=8)
+    knn = KINDS[kind](6, weights=weights)
+    knn.fit(X, y, sample_weight=votes.astype(float))
+    other = KINDS[kind](3, weights=weights).fit(X[votes], y[votes])
+    assert_allclose(knn.predict(X), other.predict(X))
+    if kind == "classifier":
+        knn = KINDS[kind](6, weights=weights)
+        knn.fit(X, np.where(votes, y.astype(object), None))
+        assert_allclose(knn.predict_proba(X), other.predict_proba(X))
+
+
+def test_a_budget_of_candidates_is_enough_for_those_that_vote():
+    X, y = normal(400, 60), np.arange(400) % 3
+    params = {"n_candidates": 10, "m": 8, "R": 1, "lead": 0, "random_state": 0}
+    knn = SketchedMahalanobisClassifier(5, **params)
+    knn.fit(X, [label if i % 8 == 0 else None for i, label in enumerate(y)])
+    assert set(knn.predict(X[:9])) <= {0, 1, 2}
+
+
+def test_labels_of_objects_are_numbers_or_names():
+    X = normal(4, D)
+    knn = SketchedMahalanobisClassifier(1)
+    knn.partial_fit(X[:3], np.array([0, 1, None], dtype=object))
+    knn.partial_fit(X[3:], np.array([1], dtype=object))
+    knn.update_labels([0], np.array([2], dtype=object))
+    assert_array_equal(knn.predict(X[[0, 1, 3]]), [2, 1, 1])
+    with pytest.raises(ValueError, match="y must have labels of one type"):
+        knn.fit(X, [1, None, "a", 2])
+    with pytest.raises(ValueError, match="y has 2 outputs, expected 1"):
+        knn.partial_fit(X[:1], [[None, None]])
+
+
+def test_missing_labels_of_pandas():
+    pandas = pytest.importorskip("pandas")
+    X = normal(3, D)
+    for y in (
+        pandas.Series(["a", pandas.NA, "b"], dtype="string"),
+        pandas.Series([1, pandas.NA, 2], dtype="Int64"),
+        pandas.Series([1.0, None, 2.0]),
+        pandas.Series(["a", None, "b"], dtype="category"),
+    ):
+        knn = SketchedMahalanobisClassifier(1).fit(X, y)
+        assert_array_equal(knn.predict(X[[0, 2]]), np.asarray(y)[[0, 2]])
+        assert len(knn.classes_) == 2
+
+
+def test_a_learner_without_labels_is_refused():
+    knn = SketchedMahalanobisClassifier(1, metric_learner=LEGO())
+    with pytest.raises(ValueError, match="metric_learner needs some"):
+        knn.partial_fit(normal(3, D), [None] * 3, classes=[0, 1])
+
+
 def test_bad_labels_are_refused_and_change_nothing():
     X, y = normal(10, D), np.arange(10) % 2
     knn = SketchedMahalanobisClassifier(1).fit(X, y)
@@ -463,6 +538,54 @@ def test_new_classes_may_come_at_any_time(names):
         [0], X[:1], y=[names.max() * 2 if names.dtype.kind == "i" else "new"]
     )
     assert len(knn.classes_) == 4
+
+
+@pytest.mark.parametrize("place", ["replaced", "centred"])
+@pytest.mark.parametrize("most", [4, None])
+def test_an_interruption_leaves_points_with_their_classes(monkeypatch, place, most):
+    knn = SketchedMahalanobisClassifier(1, max_points=most)
+    knn.fit([[0.0], [1.0], [2.0], [3.0]], list("abab"))
+    works, done = getattr(cached, place), []
+
+    def interrupted(*args):
+        if not done:
+            done.append(True)
+            raise KeyboardInterrupt
+        return works(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cached, place, interrupted)
+        try:
+            knn.partial_fit([[9.0]], ["c"])
+        except KeyboardInterrupt:
+            came = 9.0 in knn.points()
+            assert_array_equal(knn.classes_, list("abc") if came else list("ab"))
+            assert knn.predict([[9.0]]) == ("c" if came else "b")
+    knn.partial_fit([[20.0]], ["d"])
+    assert_array_equal(knn.predict(knn.points()), knn.predict(knn.points()))
+    assert knn.predict([[20.0]]) == "d"
+    assert knn.predict([[9.0]]) in ("c", "b")
+    knn.check()
+
+
+def test_a_class_that_comes_while_another_thread_predicts(monkeypatch):
+    knn = SketchedMahalanobisClassifier(1).fit([[0.0], [10.0]], ["a", "b"])
+    validate = SketchedMahalanobisClassifier._queries
+
+    def meanwhile(self, X, index):
+        thread = Thread(target=knn.partial_fit, args=([[5.0]], ["c"]))
+        monkeypatch.setattr(SketchedMahalanobisClassifier, "_queries", validate)
+        thread.start()
+        thread.join()
+        return validate(self, X, index)
+
+    for method in ("predict", "predict_proba"):
+        monkeypatch.setattr(SketchedMahalanobisClassifier, "_queries", meanwhile)
+        found = getattr(knn, method)([[5.0], [0.0], [10.0]])
+        if method == "predict":
+            assert_array_equal(found, ["c", "a", "b"])
+        else:
+            assert_array_equal(found, np.eye(3)[[2, 0, 1]])
 
 
 def test_classes_of_the_first_call_are_all_there_will_be():
@@ -539,9 +662,19 @@ def test_weights_of_classes_multiply_votes():
     both = np.stack([y, y], axis=1)
     knn.set_params(class_weight=["balanced", {"a": 2.0}]).fit(X, both)
     assert_allclose(knn.predict_proba(Q)[0], shares / shares.sum(1, keepdims=True))
-    for bad in ({"a": 2.0}, [{"a": 2.0}]):
+    knn.set_params(class_weight=[None, {"a": 2.0}])
+    assert_allclose(knn.predict_proba(Q)[0], plain)
+    for bad in ({"a": 2.0}, [{"a": 2.0}], [{"a": -1.0}, None], ["even", None]):
         with pytest.raises(ValueError, match="class_weight must"):
             knn.set_params(class_weight=bad).predict(Q)
+    knn = SketchedMahalanobisClassifier(7).fit(X, y)
+    for value in (np.nan, "x", -1.0, np.inf):
+        with pytest.raises(ValueError, match="class_weight must"):
+            knn.set_params(class_weight={"a": value}).predict(Q)
+    knn.set_params(class_weight=dict.fromkeys("abc", 0.0))
+    for method in (knn.predict, knn.predict_proba):
+        with pytest.raises(ValueError, match="must not be zero for all neighbours"):
+            method(Q)
 
 
 @supervised

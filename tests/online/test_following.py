@@ -49,14 +49,17 @@ def assert_follows(index, learner, points, dtype=np.float64):
     Q = labelled(9, seed=99)[0].astype(dtype)
     fresh = SketchedMahalanobisNeighbors(3, metric_learner=learner.components_)
     fresh.fit(points)
-    rtol = 1e-9 if dtype == np.float64 else 1e-3
+    rtol = 1e-9 if dtype == np.float64 else 1e-5
     expected, indices = fresh.kneighbors(Q)
     distances, found = index.kneighbors(Q, 3)
     assert_allclose(distances, expected, rtol=rtol)
     if dtype == np.float64:
         assert_array_equal(found, indices)
     components = learner.components_.astype(dtype)
-    assert_allclose(index.components_, components, rtol=0, atol=1e-12)
+    # An index of float32 points follows a learner of float32 to that precision.
+    atol = 1e-12 if dtype == np.float64 else 1e-6 * np.abs(components).max()
+    assert_allclose(index.components_, components, rtol=0, atol=atol)
+    index.check()
 
 
 @any_learner
@@ -77,6 +80,23 @@ def test_steps_go_into_any_number_of_indexes(name, params, dtype):
             indexes[1].update_metric(learner)
         for index in indexes[: 1 + (start % 50 == 0)]:
             assert_follows(index, learner, X, dtype)
+
+
+def test_neighbours_of_float32_points_are_exact_while_a_learner_goes_on():
+    """Squared lengths followed the steps, and U the rounded sum of the learner."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(600, 12)).astype(np.float32)
+    y = (X[:, 0] > 0).astype(int)
+    near = X + np.float32(1e-3) * rng.normal(size=X.shape).astype(np.float32)
+    knn = SketchedMahalanobisClassifier(1, metric_learner=LEARNERS["LEGO"])
+    knn.fit(X[:100], y[:100])
+    for start in range(100, 600, 20):
+        knn.partial_fit(X[start : start + 20], y[start : start + 20])
+        held, U = X[: start + 20].astype(np.float64), knn.components_
+        distances, found = knn.kneighbors(near[: start + 20])
+        gaps = (near[: start + 20, np.newaxis] - held[found]) @ U.T
+        assert_allclose(distances, np.linalg.norm(gaps, axis=2), rtol=1e-6)
+        knn.check()
 
 
 class Spy:
