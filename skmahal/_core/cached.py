@@ -67,8 +67,8 @@ class CachedRows(NamedTuple):
 class State(NamedTuple):
     """Points, U and what is derived from them, of one version.
 
-    U is None for the Euclidean metric. `records` are what is kept beside the points, as
-    their targets, one row each. `sizes` are ``‖x - origin‖²``, `norms`
+    U is None for the Euclidean metric. `records` have one row per point, as its
+    target. `sizes` are ``‖x - origin‖²``, `norms`
     ``‖U(x - origin)‖²`` and `errors` what the latter may be off by; all are None until
     they are first needed. `images` are transformed rows, held if U has few rows.
     `caches` has for every :class:`Map` its :class:`CachedRows`, or None before they are

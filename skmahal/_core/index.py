@@ -99,7 +99,7 @@ class Index:
 
     @property
     def records(self):
-        """What is kept beside the points, one row each, or None; a view."""
+        """Records of the points, one row each, or None; a view."""
         records = self.state.records
         return None if records is None else records[: self.n]
 
@@ -223,7 +223,7 @@ class Index:
         self.lock.unfinished = None
 
     def set_records(self, indices, records):
-        """Change what is kept beside some points. O(1) each; the version stays."""
+        """Change the records of some points. O(1) each; the version stays."""
         with self.lock.changing():
             self.finished()
             self.lock.write(self._set_records, indices, records)

@@ -115,7 +115,7 @@ class MetricMaintenance:
     seed : int or None, default=None
         Determines the secret key and the sketches; None uses the operating system.
     records : ndarray of n rows, or None
-        What is kept beside the points, one row each, as their targets.
+        Records of the points, one row each, as their targets.
 
     Attributes
     ----------

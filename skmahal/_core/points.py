@@ -83,7 +83,7 @@ def records_from(columns):
 
 
 def columns_of(records):
-    """The arrays that :func:`records_from` made records of; copies of fields."""
+    """The arrays that :func:`records_from` makes records of."""
     if records.dtype.names is None:
         return {"": records}
     names = records.dtype.names

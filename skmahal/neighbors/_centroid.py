@@ -486,8 +486,8 @@ def oas(covariance, n):
     r"""Oracle approximating shrinkage of the covariance S of n points. O(d²).
 
     With the mean square a of the entries of S and :math:`m = \mathrm{tr}(S) / d` it is
-    :math:`\min(1, (a + m^2) / ((n + 1) (a - m^2 / d)))`, as in scikit-learn. It is that
-    of any multiple of S.
+    :math:`\min(1, (a + m^2) / ((n + 1) (a - m^2 / d)))`, as in scikit-learn. A multiple
+    of S has the same shrinkage.
 
     >>> round(oas(np.diag([4.0, 1.0]), 10), 3)
     0.848

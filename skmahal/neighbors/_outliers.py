@@ -207,7 +207,8 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         Returns
         -------
         is_inlier : ndarray of shape (n_samples,)
-            -1 for outliers and 1 for inliers.
+            -1 for outliers and 1 for inliers. If X has more than `max_points` rows,
+            those of the last ones, which are kept.
         """
         with self.fit(X, y)._current() as held:
             return np.where(held.scores < held.offset, -1, 1)
@@ -385,6 +386,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         if n < 2:
             raise ValueError(f"X has {n} sample, expected at least 2.")
         super()._build(X, *args, **columns)
+        n = self._maintenance.n
         if self.n_neighbors > n:
             warnings.warn(
                 f"n_neighbors={self.n_neighbors} is more than the {n} points; "

@@ -74,7 +74,7 @@ def as_weights(weights, count):
 
 
 def has_field(index, name):
-    """Whether something of this name is kept beside the points of an index."""
+    """Whether the records of an index have a field of this name."""
     return index.records is not None and name in (index.records.dtype.names or ())
 
 

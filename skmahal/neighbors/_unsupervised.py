@@ -178,9 +178,9 @@ class SketchedMahalanobisNeighbors(
         `L`, `R`, `lead`, `sketch`, `n_candidates` and `random_state` have no effect.
         `recall` must be None.
     max_points : int or None, default=None
-        Number of points that the index holds at most, a window of a stream. Points that
-        come when there are so many take the positions of those that came first, or were
-        last replaced first.
+        Number of points that the index holds at most, a window of a stream. A point
+        that comes when there are so many takes the position of the point that was added
+        or replaced longest ago.
     metric : {"minkowski", "euclidean", "mahalanobis"}, default="minkowski"
         As in scikit-learn: the Euclidean metric, or with `metric_params` that of a
         covariance matrix.
