@@ -236,7 +236,9 @@ def closer(total, result, U, W, V, dtype):
     """
     result = np.array(result, dtype=np.float64)
     gaps, eps = np.abs(result - total), float(np.finfo(dtype).eps)
-    if (gaps <= 16 * _EPS * (np.abs(U) + np.abs(W) @ np.abs(V.T))).all():
+    # Each of the steps that it consists of may have been rounded.
+    rounding = 8 * (1 + V.shape[1]) * _EPS
+    if (gaps <= rounding * (np.abs(U) + np.abs(W) @ np.abs(V.T))).all():
         return result, True
     close = gaps.max() <= _ROUNDED * eps * np.abs(total).max()
     return (total if close else result), bool(close)
@@ -258,7 +260,7 @@ def follow(state, W, V, pulled, before, aims, jobs=1):
     after = norms + np.einsum("ij,ij->i", T, 2 * along + T @ gram)
     spread = state.square / points.d
     parts = norms + np.abs(after) + T**2 @ np.diag(gram) + spread * state.sizes[:n]
-    errors = state.errors[:n] + 2 * _EPS * parts
+    errors = state.errors[:n] + 2 * (1 + p) * _EPS * parts
     images = None if state.images is None else state.images[:n] + T @ W.T
     off = np.flatnonzero(~(errors <= _DRIFT * after))
     for here in slices(len(off), points.step):

@@ -260,6 +260,8 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
                 raise ValueError("y has no label: pass classes to partial_fit.")
             return np.zeros(labels.shape, dtype=int), known
         values = _in_one_type(labels[known])
+        if not hasattr(y, "dtype"):
+            values = np.array(values.tolist())
         filled = np.empty(labels.shape, dtype=values.dtype)
         filled[:], filled[known] = values[0], values
         return filled, known
