@@ -6,6 +6,7 @@ import numpy as np
 from scipy import sparse
 from sklearn.base import BaseEstimator, clone
 from sklearn.exceptions import NotFittedError
+from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_array, check_is_fitted
 
 from skmahal._core.checks import as_array
@@ -27,7 +28,7 @@ _ROWS_AT_ONCE = 512
 _LENGTHS = np.repeat(2.0 ** np.arange(0, 81, 8), 2)
 
 
-def resolve_components(metric_learner, X, y, n_features):
+def resolve_components(metric_learner, X, y, n_features, name="metric_learner"):
     """U of the metric that a parameter gives, and the fitted learner, each or None.
 
     None is the Euclidean metric. Arrays and dictionaries are those of
@@ -43,7 +44,7 @@ def resolve_components(metric_learner, X, y, n_features):
     if metric_learner is None:
         return None, None
     if not hasattr(metric_learner, "fit"):
-        return components_of(metric_learner, "metric_learner", n_features), None
+        return components_of(metric_learner, name, n_features), None
     try:
         learner = clone(metric_learner)
     except TypeError as error:
@@ -223,9 +224,13 @@ def check_components(components, name, n_features, dtype=np.float64):
 
 
 def learns_online(learner):
-    """Whether a learner continues to learn and reports the steps of its metric."""
+    """Whether a learner continues to learn and reports the steps of its metric.
+
+    One in a :class:`sklearn.frozen.FrozenEstimator`, which has its methods, does not.
+    """
     needed = ("partial_fit", "state_token", "updates_since")
-    return all(hasattr(learner, name) for name in needed)
+    frozen = isinstance(learner, FrozenEstimator)
+    return not frozen and all(hasattr(learner, name) for name in needed)
 
 
 def token_of(learner):

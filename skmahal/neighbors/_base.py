@@ -49,7 +49,7 @@ _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
 
 # Names that scikit-learn has for the metrics there are.
-_METRICS = ("minkowski", "euclidean", "mahalanobis")
+_METRICS = ("minkowski", "euclidean", "l2", "mahalanobis")
 
 # Bytes of codes from which on threads share the work of one query, and products of
 # coordinates from which on they share that of many.
@@ -365,10 +365,11 @@ class SketchedNeighborsBase(Persistent):
                 f"recall needs n_candidates='exact', got {self.n_candidates!r}."
             )
         given = self._given_metric()
-        if known is not None and not known.any() and hasattr(given, "fit"):
-            raise ValueError("y has no label, and metric_learner needs some.")
         taught = (X, y) if known is None else (X[known], y[known])
-        U, learner = learners.resolve_components(given, *taught, X.shape[1])
+        if known is not None and not known.any():
+            taught = X, None
+        name = "metric_params" if given is self.metric_params else "metric_learner"
+        U, learner = learners.resolve_components(given, *taught, X.shape[1], name)
         if ids is not None:
             columns["id"] = as_ids(ids, X.shape[0])
         if self.max_points is not None:
@@ -401,7 +402,8 @@ class SketchedNeighborsBase(Persistent):
                 "metric_params must be None if metric_learner is given, got "
                 f"{list(self.metric_params)}."
             )
-        if self.metric != "mahalanobis" or self.metric_params.keys() - {"V", "VI"}:
+        keys = self.metric_params.keys()
+        if self.metric != "mahalanobis" or len(keys) > 1 or keys - {"V", "VI"}:
             raise ValueError(
                 "metric_params must be {'V': covariance} or {'VI': its inverse} with "
                 f"metric='mahalanobis', got the keys {list(self.metric_params)} with "
@@ -519,8 +521,14 @@ class SketchedNeighborsBase(Persistent):
             how = {"unique": unique, "masks": True}
             return checks.as_indices("indices", indices, index.n, **how)
         positions = self._positions.of(ids, index)
-        if unique and np.unique(positions).size < positions.size:
-            raise ValueError("ids must be different, got one more than once.")
+        if unique:
+            values, counts = np.unique(positions, return_counts=True)
+            if len(values) < len(positions):
+                again = np.flatnonzero(positions == values[counts > 1][0])[1]
+                raise ValueError(
+                    "ids must be different, got "
+                    f"{np.atleast_1d(ids)[again].item()!r} more than once."
+                )
         return positions
 
     def _replace(self, indices, X, ids=None, **columns):

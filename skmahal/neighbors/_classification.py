@@ -38,7 +38,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     class_weight : dict, "balanced" or None, default=None
         Numbers that multiply the votes of classes, 1 for those that are not in the
         dictionary. "balanced" is inversely proportional to the number of points of a
-        class in the index. For several outputs, a list of them.
+        class in the index, without those of weight 0. For several outputs, a list.
     metric_learner, m, L, R, eps, delta : as in SketchedMahalanobisNeighbors
         The metric, and sketches, which serve only if `n_candidates` is not "exact".
     lead, sketch, n_candidates, recall, adaptive, random_state, n_jobs : as there
@@ -148,7 +148,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             for held, given in zip(self._classes, again, strict=True):
                 if not np.array_equal(np.sort(held), given):
                     raise ValueError(
-                        f"classes must be those of the first call, {listed(held)}, "
+                        f"classes must be those of earlier calls, {listed(held)}, "
                         f"got {listed(given)}."
                     )
         with self._maintenance.index.lock.changing(), self._keeping_classes():
@@ -239,7 +239,8 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
                 )
             return weights
         as_choice("class_weight", given, ("balanced",))
-        targets = self._maintenance.records["target"][:, output]
+        records = self._maintenance.records
+        targets = records["target"][records["weight"] > 0, output]
         counts = np.bincount(targets[targets >= 0], minlength=len(classes))
         return counts.sum() / (len(classes) * np.maximum(counts, 1))
 
@@ -322,7 +323,10 @@ def _vote(fitted, labels, weights, result):
         order = np.argsort(classes)
         votes, classes = votes[:, order], classes[order]
         if not votes.any(axis=1).all():
-            raise ValueError("weights must not be zero for all neighbours of a query.")
+            raise ValueError(
+                "weights and class_weight must not be zero for all neighbours of a "
+                "query."
+            )
         # Votes are compared before a division rounds them.
         if result == "winner":
             results.append(classes[votes.argmax(axis=1)])
@@ -346,8 +350,13 @@ def _are_labels(y):
         missing = np.isnan(array)
     else:
         missing = np.array([_is_missing(one) for one in array.ravel().tolist()])
-    missing = missing.reshape(len(array), -1).any(axis=1)
-    return ~missing if missing.any() else None
+    missing = missing.reshape(len(array), -1)
+    if (missing.any(axis=1) != missing.all(axis=1)).any():
+        row = np.flatnonzero(missing.any(axis=1) != missing.all(axis=1))[0]
+        raise ValueError(
+            f"y must have all labels of a point or none, got {array[row].tolist()}."
+        )
+    return ~missing[:, 0] if missing.any() else None
 
 
 def _is_missing(label):
@@ -378,7 +387,10 @@ def _with_new(classes, labels):
     """Classes, and behind them the labels that are not among them."""
     new = np.unique(labels)
     if (new.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
-        return classes  # They are refused as labels that are not among the classes.
+        raise ValueError(
+            f"y must have labels as the classes {listed(classes)}, got "
+            f"{new[0].item() if hasattr(new[0], 'item') else new[0]!r}."
+        )
     new = new[~np.isin(new, classes)]
     return np.concatenate([classes, new]) if len(new) else classes
 

@@ -98,6 +98,9 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
     more than a quarter of the points costs as much as :meth:`fit`, when scores are next
     needed.
 
+    A change of `n_neighbors`, `method` or `contamination` takes effect at the next
+    :meth:`fit`.
+
     Neighbours are exact. If points are at equal distances, the lower position is the
     nearer one; scikit-learn does not say which one it takes.
 
@@ -194,15 +197,15 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         return super().fit(X, y, ids)
 
     @available_if(_requires(novelty=False))
-    def fit_predict(self, X, y=None):
+    def fit_predict(self, X, y=None, ids=None):
         """Fit, and say which of the points are outliers; cost as in :meth:`fit`.
 
         Only with ``novelty=False``.
 
         Parameters
         ----------
-        X, y : as in :meth:`fit`
-            Points, and targets for a `metric_learner` that needs them.
+        X, y, ids : as in :meth:`fit`
+            Points, targets for a `metric_learner` that needs them, and ids.
 
         Returns
         -------
@@ -210,7 +213,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
             -1 for outliers and 1 for inliers. If X has more than `max_points` rows,
             those of the last ones, which are kept.
         """
-        with self.fit(X, y)._current() as held:
+        with self.fit(X, y, ids)._current() as held:
             return np.where(held.scores < held.offset, -1, 1)
 
     @available_if(_requires(novelty=True))

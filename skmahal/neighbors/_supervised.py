@@ -116,7 +116,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         indices : int, array-like of int, or array-like of bool, default=None
             Positions, each at most once, or a mask.
         X, y, sample_weight : as in :meth:`fit`
-            The new points, their targets and weights. They keep their ids.
+            The new points, their targets and weights, 1 if None. They keep their ids.
         ids : int, str or array-like of them, default=None
             Ids of the points, in place of `indices`.
 
@@ -166,7 +166,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             at = self._chosen(index, indices, ids, unique=True)
             if y is None:
                 raise ValueError("y must be given: one target for each point.")
-            y, known = self._plain(y)
+            y, known = self._plain([y] if np.ndim(y) == 0 else y)
             y = check_array(y, dtype=None, ensure_2d=False, input_name="y")
             if len(y) != len(at):
                 given = "indices" if ids is None else "ids"

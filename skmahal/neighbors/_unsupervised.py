@@ -181,7 +181,7 @@ class SketchedMahalanobisNeighbors(
         Number of points that the index holds at most, a window of a stream. A point
         that comes when there are so many takes the position of the point that was added
         or replaced longest ago.
-    metric : {"minkowski", "euclidean", "mahalanobis"}, default="minkowski"
+    metric : {"minkowski", "euclidean", "l2", "mahalanobis"}, default="minkowski"
         As in scikit-learn: the Euclidean metric, or with `metric_params` that of a
         covariance matrix.
     p : 2

@@ -558,11 +558,11 @@ BAD_LABELS = {
     "below": ("y contains -1", call("partial_fit", Q3, [0, 1, -1])),
     "outputs": ("y has 2 outputs, expected 1", call("partial_fit", Q3, [[0, 1]] * 3)),
     "more classes": (
-        r"those of the first call, \[0, 1, 2\], got \[0, 1, 2, 3\]",
+        r"those of earlier calls, \[0, 1, 2\], got \[0, 1, 2, 3\]",
         call("partial_fit", Q3, [0, 1, 2], classes=[0, 1, 2, 3]),
     ),
     "fewer classes": (
-        "those of the first call",
+        "those of earlier calls",
         call("partial_fit", Q3, [0, 1, 1], classes=[0, 1]),
     ),
     "ragged classes": (

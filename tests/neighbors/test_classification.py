@@ -370,7 +370,7 @@ def test_of_many_classes_a_message_lists_ten(dtype):
     with pytest.raises(ValueError, match=r"\.\.\.\] \(1000 in all\)") as error:
         knn.partial_fit(normal(1, 2), unseen)
     assert str(error.value).count(",") == 11
-    with pytest.raises(ValueError, match="those of the first call") as error:
+    with pytest.raises(ValueError, match="those of earlier calls") as error:
         knn.partial_fit(normal(1, 2), y[:1], classes=y[2:])
     assert len(str(error.value)) < 400
 

@@ -17,6 +17,8 @@ from hypothesis.stateful import (
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
 from sklearn.base import clone
+from sklearn.decomposition import PCA
+from sklearn.frozen import FrozenEstimator
 from sklearn.neighbors import (
     KNeighborsClassifier,
     KNeighborsRegressor,
@@ -384,10 +386,13 @@ def test_labels_are_missing_as_none_or_nan(missing):
         assert_array_equal(knn.classes_, ["a", "b"])
     knn = SketchedMahalanobisClassifier(1).fit(X, [4, 5, missing])
     assert_array_equal(knn.predict([[2.0]]), [5])
-    several = np.array([[0, 1], [1, 0], [1, missing]], dtype=object)
+    several = np.array([[0, 1], [1, 0], [missing, missing]], dtype=object)
     knn = SketchedMahalanobisClassifier(1).fit(X, several)
     assert_array_equal(knn.predict([[2.0]]), [[1, 0]])
     knn.update_labels([2], [[0, 0]])
+    assert_array_equal(knn.predict([[2.0]]), [[0, 0]])
+    with pytest.raises(ValueError, match="all labels of a point or none"):
+        knn.update_labels([2], [[missing, 0]])
     assert_array_equal(knn.predict([[2.0]]), [[0, 0]])
 
 
@@ -469,10 +474,29 @@ def test_missing_labels_of_pandas():
         assert len(knn.classes_) == 2
 
 
-def test_a_learner_without_labels_is_refused():
+def test_a_learner_that_needs_labels_is_refused_without():
+    X, y = normal(6, D), [None] * 6
     knn = SketchedMahalanobisClassifier(1, metric_learner=LEGO())
-    with pytest.raises(ValueError, match="metric_learner needs some"):
-        knn.partial_fit(normal(3, D), [None] * 3, classes=[0, 1])
+    with pytest.raises(ValueError, match="y"):
+        knn.partial_fit(X, y, classes=[0, 1])
+    knn = SketchedMahalanobisClassifier(1, metric_learner=PCA(2))
+    knn.partial_fit(X, y, classes=[0, 1])
+    assert_allclose(knn.components_, PCA(2).fit(X).components_)
+
+
+@pytest.mark.parametrize("method", ["partial_fit", "update_labels"])
+def test_a_frozen_learner_learns_nothing(method):
+    X, y = normal(40, D), np.arange(40) % 3
+    learner = LEGO(random_state=0).fit(X, y)
+    A = learner.get_mahalanobis_matrix()
+    knn = SketchedMahalanobisClassifier(3, metric_learner=FrozenEstimator(learner))
+    knn.fit(X[:30], [*y[:20], *[None] * 10])
+    if method == "partial_fit":
+        knn.partial_fit(X[30:], y[30:])
+    else:
+        knn.update_labels(np.arange(20, 30), y[20:30])
+    assert_array_equal(learner.get_mahalanobis_matrix(), A)
+    assert_allclose(knn.components_.T @ knn.components_, A)
 
 
 def test_bad_labels_are_refused_and_change_nothing():
@@ -480,7 +504,7 @@ def test_bad_labels_are_refused_and_change_nothing():
     knn = SketchedMahalanobisClassifier(1).fit(X, y)
     for bad, message in [
         (([0, 1], [0]), "y has 1 targets, expected 2"),
-        (([0], ["a"]), "y contains 'a'"),
+        (([0], ["a"]), r"labels as the classes \[0, 1\], got 'a'"),
         (([0], [[0, 1]]), "y has 2 outputs, expected 1"),
         (([10], [0]), "indices: index 10"),
         (([0, 0], [0, 1]), "index 0 is repeated"),
@@ -671,9 +695,14 @@ def test_weights_of_classes_multiply_votes():
     for value in (np.nan, "x", -1.0, np.inf):
         with pytest.raises(ValueError, match="class_weight must"):
             knn.set_params(class_weight={"a": value}).predict(Q)
+    absent = np.arange(90) % 3 == 0
+    knn.set_params(class_weight="balanced")
+    knn.fit(X, y, sample_weight=1.0 - absent)
+    other = clone(knn).fit(X[~absent], y[~absent])
+    assert_allclose(knn.predict_proba(Q), other.predict_proba(Q))
     knn.set_params(class_weight=dict.fromkeys("abc", 0.0))
     for method in (knn.predict, knn.predict_proba):
-        with pytest.raises(ValueError, match="must not be zero for all neighbours"):
+        with pytest.raises(ValueError, match="class_weight must not be zero for all"):
             method(Q)
 
 
