@@ -1,5 +1,6 @@
 """The base of the online learners: streams of pairs, thresholds, and the metric."""
 
+import warnings
 from copy import copy
 from math import inf
 from numbers import Integral, Real
@@ -341,6 +342,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         pairs = self._formed(pairs, "pairs", (1, 2))
         labelled = _are_points(pairs)
         if labelled:
+            _warn_of_indices(pairs, y)
             points, y = validated(self, pairs, y, reset=restart, dtype=dtype)
             check_classification_targets(y)
         else:
@@ -411,6 +413,19 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
                 f"expecting {self.n_features_in_} features."
             )
         return pairs
+
+
+def _warn_of_indices(points, y):
+    """Warn of labelled points that look like pairs of indices."""
+    if not isinstance(points, np.ndarray) or points.dtype.kind not in "iu":
+        return
+    if points.shape[1:] == (2,) and np.isin(np.asarray(y), (-1, 1)).all():
+        warnings.warn(
+            "pairs has integers in the shape (n, 2), and y only +1 and -1: used as "
+            "labelled points of two features. Pairs of indices need a preprocessor.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def points_of(indices, preprocessor, name):

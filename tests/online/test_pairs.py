@@ -15,6 +15,8 @@ from sklearn.model_selection import (
     cross_val_score,
 )
 
+from skmahal.online import LEGO, POLA, OnlineITML
+
 from .streams import LEARNERS, pair_stream
 
 # Fewer points than pairs, so that indices repeat.
@@ -114,3 +116,12 @@ def test_learners_classify_pairs_and_no_points(name):
     np.testing.assert_array_equal(learner.classes_, [-1, 1])
     assert not is_classifier(learner.fit(PAIRS[:, 0], LABELS))
     assert not hasattr(learner, "classes_")
+
+
+@pytest.mark.parametrize("kind", [LEGO, POLA, OnlineITML])
+def test_pairs_of_indices_without_a_preprocessor_are_warned_of(kind):
+    pairs, y = np.array([[0, 1], [2, 3], [1, 3]]), [1, -1, 1]
+    with pytest.warns(UserWarning, match="Pairs of indices need a preprocessor"):
+        kind().fit(pairs, y)
+    kind().fit(pairs.astype(float), y)
+    kind().fit(pairs, [0, 1, 2])
