@@ -16,9 +16,11 @@ from hypothesis.stateful import (
 )
 from numpy.testing import assert_allclose, assert_array_equal
 from scipy import sparse
+from sklearn import config_context
 from sklearn.base import clone
 from sklearn.decomposition import PCA
 from sklearn.frozen import FrozenEstimator
+from sklearn.model_selection import GridSearchCV
 from sklearn.neighbors import (
     KNeighborsClassifier,
     KNeighborsRegressor,
@@ -26,6 +28,8 @@ from sklearn.neighbors import (
     kneighbors_graph,
     radius_neighbors_graph,
 )
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 from skmahal import (
     SketchedMahalanobisClassifier,
@@ -781,3 +785,25 @@ def test_functions_of_scikit_learn_take_an_index():
         assert_allclose(ours.toarray(), expected.toarray(), atol=1e-6)
     ours, expected = (radius_neighbors_graph(one, 1.5) for one in (index, theirs))
     assert_allclose(ours.toarray(), expected.toarray())
+
+
+@supervised
+def test_weights_are_routed_through_pipelines_and_grids(kind):
+    X, y = normal(60, D), np.arange(60) % 2
+    weights = np.random.default_rng(0).uniform(0.1, 2, size=60)
+    with config_context(enable_metadata_routing=True):
+        knn = KINDS[kind](3).set_fit_request(sample_weight=True)
+        pipe = make_pipeline(StandardScaler().set_fit_request(sample_weight=False), knn)
+        pipe.fit(X, y, sample_weight=weights)
+        expected = KINDS[kind](3).fit(
+            StandardScaler().fit_transform(X), y, sample_weight=weights
+        )
+        Q = normal(9, D, seed=1)
+        found = pipe.predict(Q)
+        assert_allclose(found, expected.predict(pipe[0].transform(Q)))
+        knn.set_score_request(sample_weight=False)
+        grid = GridSearchCV(knn, {"n_neighbors": [1, 5]}, cv=3)
+        grid.fit(X, y, sample_weight=weights)
+    best = clone(KINDS[kind](3)).set_params(**grid.best_params_)
+    best.fit(X, y, sample_weight=weights)
+    assert_allclose(grid.predict(Q), best.predict(Q))
