@@ -14,8 +14,8 @@ import skmahal
 ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-MOST_FILES = 50
-MOST_LINES = 14_500
+MOST_FILES = 47
+MOST_LINES = 14_600
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 
