@@ -295,14 +295,16 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             if not isinstance(self.n_candidates, str):
                 # `self` is a copy.
                 self.n_candidates = max(self.n_candidates, size)
-            rest = None if own is None else own[left]
-            more, places = self._nearest(held, Q[left], size, rest)
-            counted = self._votes(records, places)
-            order = np.argsort(counted == 0, axis=1, kind="stable")[:, :K]
-            near[left], at[left], votes[left] = (
-                np.take_along_axis(found, order, axis=1)
-                for found in (more, places, counted)
-            )
+            for part in slices(len(left), max(1, int(memory() // (64 * size)))):
+                some = left[part]
+                rest = None if own is None else own[some]
+                more, places = self._nearest(held, Q[some], size, rest)
+                counted = self._votes(records, places)
+                order = np.argsort(counted == 0, axis=1, kind="stable")[:, :K]
+                near[some], at[some], votes[some] = (
+                    np.take_along_axis(found, order, axis=1)
+                    for found in (more, places, counted)
+                )
             left = left[(votes[left] == 0).any(axis=1)]
         if left.size:
             if not votes.any(axis=1).all():

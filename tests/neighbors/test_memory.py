@@ -136,3 +136,14 @@ def test_sparse_queries_are_never_made_dense_as_a_whole():
     U = some_metric(4, d)
     knn = SketchedMahalanobisClassifier(metric_learner=U).fit(Q[:50], np.arange(50) % 3)
     assert peak_of(knn, "predict", Q) < LIMIT + 1
+
+
+def test_few_points_that_vote_are_searched_for_by_parts():
+    X, Q = normal(5_000, 10), normal(3_000, 10, seed=1)
+    y = np.full(5_000, None)
+    y[::1_000] = [0, 1, 2, 0, 1]
+    knn = SketchedMahalanobisClassifier(5, n_jobs=1).fit(X, y)
+    # All distances would be 120 MB.
+    assert peak_of(knn, "predict", Q) < LIMIT + 1
+    other = SketchedMahalanobisClassifier(5).fit(X[::1_000], [0, 1, 2, 0, 1])
+    assert_array_equal(knn.predict(Q[:50]), other.predict(Q[:50]))
