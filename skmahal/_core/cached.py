@@ -237,8 +237,8 @@ def closer(total, result, U, W, V, dtype):
     result = np.array(result, dtype=np.float64)
     gaps, eps = np.abs(result - total), float(np.finfo(dtype).eps)
     # Each of the steps that it consists of may have been rounded.
-    rounding = 8 * (1 + V.shape[1]) * _EPS
-    if (gaps <= rounding * (np.abs(U) + np.abs(W) @ np.abs(V.T))).all():
+    p, sizes = V.shape[1], [np.abs(part).max() for part in (U, W, V)]
+    if gaps.max() <= 8 * (1 + p) * _EPS * (sizes[0] + p * sizes[1] * sizes[2]):
         return result, True
     close = gaps.max() <= _ROUNDED * eps * np.abs(total).max()
     return (total if close else result), bool(close)
