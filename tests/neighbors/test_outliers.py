@@ -22,7 +22,7 @@ from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from skmahal import MahalanobisOutlierDetector
 
-# The scores are private. Estimators do not yet replace and append points at once.
+# The scores are private: tests count the searches of single changes.
 from skmahal._core.index import Index
 from skmahal._core.outliers import OutlierScores
 from skmahal.online import OnlineITML
