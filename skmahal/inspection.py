@@ -141,26 +141,27 @@ class SketchQualityDisplay:
 class RecallDisplay:
     """Plot of the recall of neighbours against the time of a query.
 
-    A point is a number of cells that are probed. Use :meth:`from_estimator` to create
-    one. It needs matplotlib, ``pip install 'skmahal[plot]'``.
+    A point of the curve is a number of points that are read. Use
+    :meth:`from_estimator` to create one. It needs matplotlib,
+    ``pip install 'skmahal[plot]'``.
 
     Parameters
     ----------
-    probes : ndarray of shape (n_points,)
-        Numbers of cells.
+    budgets : ndarray of shape (n_points,)
+        Numbers of points of the nearest cells, which are read.
     recalls, seconds : ndarray of shape (n_points,)
         Mean recall, and time of a query, of each.
     exact_seconds : float
         Time of an exact query.
     target, chosen : float and int
-        The requested recall, and the number of cells that is probed for it.
+        The requested recall, and the number of points that are read for it.
     estimator_name : str, default=None
         Name of the estimator for the title.
 
     Attributes
     ----------
     line_, chosen_, exact_ : matplotlib artists
-        The curve, the number of cells in use, and exact search.
+        The curve, the number of points in use, and exact search.
     ax_, figure_ : matplotlib Axes and Figure
         Where the plot is.
 
@@ -176,7 +177,7 @@ class RecallDisplay:
 
     def __init__(
         self,
-        probes,
+        budgets,
         recalls,
         seconds,
         *,
@@ -185,13 +186,13 @@ class RecallDisplay:
         chosen,
         estimator_name=None,
     ):
-        self.probes, self.recalls, self.seconds = probes, recalls, seconds
+        self.budgets, self.recalls, self.seconds = budgets, recalls, seconds
         self.exact_seconds, self.target, self.chosen = exact_seconds, target, chosen
         self.estimator_name = estimator_name
 
     @classmethod
     def from_estimator(cls, estimator, X=None, *, n_queries=200, ax=None, **kwargs):
-        """Measure recall and time for numbers of cells, and plot them.
+        """Measure recall and time for numbers of points, and plot them.
 
         Parameters
         ----------
@@ -211,7 +212,7 @@ class RecallDisplay:
 
         Notes
         -----
-        O(kd + nd) a query for each number of cells that is tried, and these double.
+        O(kd + nd) a query for each number of points that is tried, and these double.
         """
         _pyplot("RecallDisplay")
         check_is_fitted(estimator)
@@ -229,19 +230,19 @@ class RecallDisplay:
                 count = as_count("n_queries", n_queries)
                 own = held_positions(index.n)[:count]
             Q = index.X[own] if X is None else estimator._queries(X, index)
-            cells = index.n_cells
-            tried = {*2 ** np.arange(int(np.log2(cells)) + 1), probing.probes, cells}
-            probes = np.array(sorted(map(int, tried)))
-            recalls = [index.recall_of(Q, K, t, own).mean() for t in probes]
-            seconds = [_seconds(index.probe, Q, K, t) for t in probes]
+            n, one_cell = index.n, index.n // index.n_cells
+            tried = one_cell * 2 ** np.arange(int(np.log2(n / one_cell)) + 1)
+            budgets = np.array(sorted({*map(int, tried), probing.budget, n}))
+            recalls = [index.recall_of(Q, K, b, own).mean() for b in budgets]
+            seconds = [_seconds(index.probe, Q, K, b) for b in budgets]
             exact = _seconds(index.kneighbors, Q, K)
         display = cls(
-            probes,
+            budgets,
             np.array(recalls),
             np.array(seconds),
             exact_seconds=exact,
             target=index.recall,
-            chosen=probing.probes,
+            chosen=probing.budget,
             estimator_name=type(estimator).__name__,
         )
         return display.plot(ax=ax, **kwargs)
@@ -265,10 +266,10 @@ class RecallDisplay:
         ax = _axes(ax, "RecallDisplay")
         self.ax_, self.figure_ = ax, ax.figure
         ax.axhline(self.target, color="0.7", linewidth=1, zorder=0)
-        micro, at = 1e6 * self.seconds, np.flatnonzero(self.probes == self.chosen)
-        style = {"marker": ".", "label": "cells that are probed: 1, 2, 4 …", **kwargs}
+        micro, at = 1e6 * self.seconds, np.flatnonzero(self.budgets == self.chosen)
+        style = {"marker": ".", "label": "twice as many points each", **kwargs}
         (self.line_,) = ax.plot(micro, self.recalls, **style)
-        label = f"{self.chosen} cells, for a recall of {self.target:g}"
+        label = f"{self.chosen:,} points, for a recall of {self.target:g}"
         style = {"marker": "o", "linestyle": "none", "label": label, "color": "C1"}
         (self.chosen_,) = ax.plot(micro[at], self.recalls[at], **style)
         style = {"marker": "s", "linestyle": "none", "label": "exact", "color": "C2"}

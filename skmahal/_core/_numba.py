@@ -573,6 +573,25 @@ def _judge_cells(cells, rounded, factors, scores, bounds):
 
 
 @njit(cache=True, nogil=True)
+def _nearest_cells(scores, starts, budget):
+    """The cells of smallest score, in order, until they have `budget` points."""
+    p = len(scores)
+    # Near a query, cells have more points than elsewhere.
+    count = budget * p // max(2 * starts[-1], 1) + 8
+    while True:
+        keys, chosen = _smallest(scores, count)
+        _sort(keys, chosen)
+        size = 0
+        for place, c in enumerate(chosen):
+            if size >= budget or c < 0:
+                return chosen[:place]
+            size += starts[c + 1] - starts[c]
+        if count >= p:
+            return chosen
+        count *= 2
+
+
+@njit(cache=True, nogil=True)
 def _search_cell(
     first, last, at, rounded, factors, cells, norm_unit, queries, candidates, found
 ):
@@ -588,9 +607,9 @@ def _search_cell(
         rest = cells.coded, cells.point_norms, products
         _block_bounds(start, rounded, factors, *rest, block)
         for j in range(len(block)):
-            i = positions[start + j]
-            if not block[j] <= limit or i < 0:
+            if not block[j] <= limit or positions[start + j] < 0:
                 continue
+            i = positions[start + j]
             norm, size = norms[i], sizes[i]
             square = _exact(q, g, base, length, rows, i, origin, norm, size, U, near)
             _put(keys, indices, square, i)
@@ -612,7 +631,7 @@ def _begin_in_cells(
     length = queries.lengths[at] * unit
     keys, indices = found.squares[at], found.indices[at]
     starts, positions, count, size = cells.starts, cells.positions, 0, 0
-    while count < len(chosen) and chosen[count] >= 0 and size < _AT_FIRST:
+    while count < len(chosen) and size < _AT_FIRST:
         size += starts[chosen[count] + 1] - starts[chosen[count]]
         count += 1
     bounds, products = np.empty(size, np.float32), np.empty(size, np.int32)
@@ -644,9 +663,9 @@ def _begin_in_cells(
 
 @njit(cache=True, nogil=True)
 def nearest_in_cells(
-    probes, all_cells, most, norm_unit, cells, queries, candidates, found
+    budget, all_cells, most, norm_unit, cells, queries, candidates, found
 ):
-    """Neighbours among the points of the nearest cells, `probes` of them.
+    """Neighbours among the points of the nearest cells, until these have `budget`.
 
     Cells that cannot have a neighbour are left out. Points that are in no cell are
     looked at as well. With `all_cells`, or if these have too few points, all other
@@ -662,14 +681,13 @@ def nearest_in_cells(
         factors = _scales(at, P, unit, norm_unit, queries, rounded)
         given = at, rounded, factors, cells, norm_unit, queries, candidates, found
         _judge_cells(cells, rounded, factors, scores, bounds)
-        nearest, chosen = _smallest(scores, probes)
-        _sort(nearest, chosen)
+        chosen = _nearest_cells(scores, starts, budget)
         done = _begin_in_cells(chosen, *given)
         bounds[chosen[:done]] = np.inf
         _search_cell(starts[-1], len(cells.positions), *given)
         for c in chosen[done:]:
             limit = _limit(found.squares[at, 0], base, norm_unit)
-            if c >= 0 and bounds[c] <= limit:
+            if bounds[c] <= limit:
                 _search_cell(starts[c], starts[c + 1], *given)
                 bounds[c] = np.inf
         limit = _limit(found.squares[at, 0], base, norm_unit)

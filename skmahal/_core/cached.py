@@ -550,7 +550,7 @@ def _restored_records(columns, n):
 def _restored_cells(values, n, d, coded):
     """Cells that were saved, and what was measured with them, by name."""
     cells = Cells.restored(values["cells"], n, coded)
-    found = {"cells": cells, "probings": probings_from(values["probings"], cells)}
+    found = {"cells": cells, "probings": probings_from(values["probings"])}
     if values["gaps"] is not None:
         gaps = array_from(values, "gaps", FLOATS[1:], (None, d))
         norms = array_from(values, "gap_norms", FLOATS[1:], (len(gaps),))

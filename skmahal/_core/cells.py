@@ -291,18 +291,12 @@ def _projected(space, positions, M, jobs=1):
 def _means(Z, count, even, rng, jobs):
     """Centres of at most `count` clusters of rows, by k-means.
 
-    Seeds are drawn by squared distances from earlier ones, so that no cluster is
-    without a seed; unless `even`, half of them uniformly, so that dense regions have
-    many.
+    Seeds are drawn uniformly, so that dense regions have many, or by squared distances
+    from earlier ones if cells are to be `even`, so that no cluster is without a seed.
     """
-    centres, least = np.empty((0, Z.shape[1]), np.float32), np.ones(len(Z))
-    for part in slices(count, -(-count // _DRAWS)):
-        shares = least / (least.sum() or 1) + (1e-9 if even else 1) / len(Z)
-        size = part.stop - part.start
-        drawn = rng.choice(len(Z), size, replace=False, p=shares / shares.sum())
-        centres = np.concatenate([centres, Z[drawn]])
-        gaps = nearest_rows(Z, Z[drawn], jobs)[1]
-        least = gaps if part.start == 0 else np.minimum(least, gaps)
+    centres = Z[rng.choice(len(Z), count, replace=False)]
+    if even:
+        centres = _far_apart(Z, count, rng, jobs)
     for _ in range(_ROUNDS):
         labels, _ = nearest_rows(Z, centres, jobs)
         order = np.argsort(labels, kind="stable")
@@ -311,6 +305,19 @@ def _means(Z, count, even, rng, jobs):
         counts = np.diff(np.append(starts, len(Z)))
         centres = sums / counts[:, np.newaxis].astype(np.float32)
     return centres
+
+
+def _far_apart(Z, count, rng, jobs):
+    """Rows that are drawn by squared distances from those drawn before."""
+    seeds, least = np.empty((0, Z.shape[1]), np.float32), np.ones(len(Z))
+    for part in slices(count, -(-count // _DRAWS)):
+        shares = least / (least.sum() or 1) + 1e-9 / len(Z)
+        size = part.stop - part.start
+        drawn = rng.choice(len(Z), size, replace=False, p=shares / shares.sum())
+        seeds = np.concatenate([seeds, Z[drawn]])
+        gaps = nearest_rows(Z, Z[drawn], jobs)[1]
+        least = gaps if part.start == 0 else np.minimum(least, gaps)
+    return seeds
 
 
 def nearest_rows(Z, centres, jobs=1):

@@ -361,7 +361,7 @@ class Index:
             for here in self._batches(search, Q, K):
                 queries = self.queries(search, Q[here], jobs)
                 if probing is not None:
-                    near = search.in_cells(queries, K, probing.probes, jobs)[:2]
+                    near = search.in_cells(queries, K, probing.budget, jobs)[:2]
                 else:
                     near = search.kneighbors(queries, K, jobs, self.working_bytes)
                 found.append(self._distances_of(Q[here], *near))
@@ -403,18 +403,18 @@ class Index:
         """Number of cells; 0 if there are none."""
         return 0 if self.state.cells is None else len(self.state.cells.radii)
 
-    def probe(self, Q, K, probes):
-        """As :meth:`kneighbors`, among the points of the nearest cells."""
+    def probe(self, Q, K, budget):
+        """As :meth:`kneighbors`, among `budget` points of the nearest cells."""
         with self.lock.reading():
             search = self.searcher()
-            near = search.in_cells(self.queries(search, Q), K, probes)
+            near = search.in_cells(self.queries(search, Q), K, budget)
             return self._distances_of(Q, *near[:2])
 
-    def recall_of(self, Q, K, probes=None, own=None, jobs=1):
+    def recall_of(self, Q, K, budget=None, own=None, jobs=1):
         """Recall of each query, from exact neighbours.
 
-        `probes` is the number of cells; None is the one in use. `own` are positions of
-        queries that are points, which do not count.
+        `budget` is the number of points that are read; None is the one in use. `own`
+        are positions of queries that are points, which do not count.
         """
         with self.lock.reading():
             probing, search = self.probing(K, jobs), self.searcher(jobs)
@@ -423,7 +423,7 @@ class Index:
             queries = self.queries(search, Q, jobs)
             more = int(own is not None)
             exact, _ = search.kneighbors(queries, K + more, jobs, self.working_bytes)
-            given = queries, K + more, probes or probing.probes, jobs
+            given = queries, K + more, budget or probing.budget, jobs
             squares, indices, _ = search.in_cells(*given)
             # Points at the distance of the last neighbour are as good as it.
             near = squares <= exact[:, -1:] * (1 + 1e-12)

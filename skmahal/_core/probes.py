@@ -1,4 +1,4 @@
-"""How many cells approximate queries probe, and when that is measured.
+"""How many points approximate queries read, and when that is measured.
 
 Work is counted in nanoseconds of the model of costs, and not by a clock, so that the
 same queries and changes have the same results.
@@ -140,7 +140,7 @@ class Probes:
         return self.work.wasted > cost_of_making(index.n, index.d)
 
     def _is_old(self, index, K):
-        """Whether the number of cells for K neighbours is to be measured."""
+        """Whether the number of points for K neighbours is to be measured."""
         probing = index.state.probings.get(K)
         if probing is None or self._has_worn_cells(index):
             return True
@@ -149,7 +149,7 @@ class Probes:
         return probing.is_old(index.state.drift, self.work.spent, cost, full)
 
     def _calibrate(self, index, K, jobs):
-        """Measure how many cells are to be probed; make new cells if that saves work.
+        """Measure how many points are to be read; make new cells if that saves work.
 
         It does once the old ones have wasted as much work as new ones take. They are
         compared with what they were when they were new.

@@ -1,9 +1,10 @@
-"""How many cells a search probes for the requested recall, by measurement.
+"""How many points a search reads for the requested recall, by measurement.
 
-Some points of the index are held: their exact neighbours are found, and the ranks of
-the cells that these are in, by the distance of the centre. Probing the t nearest cells
-then finds the share of neighbours whose rank is below t. The smallest t is taken for
-which that share is at least the recall with 95 % confidence.
+Some points of the index are held: their exact neighbours are found, and for each of
+these the number of points in cells whose centres are nearer than that of its own cell.
+A search that takes the nearest cells until they have b points finds the neighbours for
+which that number is below b. The smallest b is taken for which their share is at least
+the recall with 95 % confidence.
 """
 
 from typing import NamedTuple
@@ -11,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 from scipy.stats import beta
 
-from .saved import integer_from, require
+from .saved import integer_from
 from .search import without_own
 
 # Probability that the mean recall of queries like the held ones is below the bound.
@@ -19,31 +20,31 @@ LEVEL = 0.05
 
 # Held points: so many, and more if each has few neighbours.
 _LEAST_HELD, MOST_HELD = 128, 1000
-_PAIRS = 2000
+_PAIRS = 4000
 
 # Recent queries that are enough to measure on.
 LEAST_RECENT = 32
 
 
-# The number of cells is no longer known once the index has drifted so much. It is also
+# The number of points is no longer known once the index has drifted so much. It is also
 # measured again after less, when so many times the work of it has been done since.
 _MUCH, _LITTLE = 0.05, 0.01
 _WORK = 4
 
 
 class Probing(NamedTuple):
-    """How many cells are probed for K neighbours, and how that was found.
+    """How many points are read for K neighbours, and how that was found.
 
-    `recall` is the mean recall of held points or of recent queries, where it is less,
-    and `least` its lower bound; `queries` is how many of these there were, and `recent`
-    how many recent queries, as of a `version`. `share` of the points are in the cells
-    that are probed, and `first_share` were when cells were new. `drift` and `spent` are
-    what the index had drifted by, and the work that it had done, when that was
-    measured.
+    The nearest cells are probed until they have `budget` points. `recall` is the mean
+    recall of held points or of recent queries, where it is less, and `least` its lower
+    bound; `queries` is how many of these there were, and `recent` how many recent
+    queries, as of a `version`. `share` of the points are in the cells that are probed,
+    and `first_share` were when cells were new. `drift` and `spent` are what the index
+    had drifted by, and the work that it had done, when that was measured.
     """
 
     K: int
-    probes: int
+    budget: int
     recall: float
     least: float
     queries: int
@@ -72,24 +73,31 @@ _WHOLE = "queries", "recent", "version"
 _REAL = "recall", "least", "share", "first_share", "drift", "spent"
 
 
-class Ranks(NamedTuple):
-    """Ranks of the cells of the neighbours of held points, (points, K).
+class Reads(NamedTuple):
+    """Which points are read before the neighbours of held points are found.
 
-    `shares` are shares of the points in the nearest 1, 2, … cells of a held point, on
-    average, and `last` are the positions of the last neighbours.
+    `before` has for each neighbour how many points are in nearer cells, (points, K),
+    and `ends` how many are in the nearest 1, 2, … cells, (points, cells). `always` are
+    points that are in no cell, and `last` the positions of the last neighbours.
     """
 
-    ranks: np.ndarray
-    shares: np.ndarray
+    before: np.ndarray
+    ends: np.ndarray
+    always: int = 0
     last: np.ndarray | None = None
 
-    def recall(self, probes):
+    def recall(self, budget):
         """Recall of each held point."""
-        return np.mean(self.ranks < probes, axis=1)
+        return np.mean(self.before < budget, axis=1)
 
-    def probes_for(self, recall):
-        """The smallest number of cells whose recall is certain enough; all at most."""
-        tried = np.unique(self.ranks) + 1
+    def points(self, budget):
+        """How many points are read on average; the last cell is read to its end."""
+        last = np.minimum((self.ends < budget).sum(axis=1), self.ends.shape[1] - 1)
+        return float(np.mean(self.ends[np.arange(len(last)), last])) + self.always
+
+    def budget_for(self, recall):
+        """The least number of points whose recall is certain enough; all at most."""
+        tried = np.unique(self.before) + 1
         # `tried` in which all neighbours of all held points are found is the last.
         low, high = 0, len(tried) - 1
         while low < high:
@@ -100,19 +108,17 @@ class Ranks(NamedTuple):
                 low = middle + 1
         found = int(tried[low])
         enough = mean_bounds(self.recall(found))[0] >= recall
-        return found if enough else len(self.shares)
+        return found if enough else int(self.ends[0, -1]) + self.always
 
 
-def probings_from(values, cells):
+def probings_from(values):
     """The saved :class:`Probing` for each number of neighbours."""
     probings = {}
     for saved in values:
-        K, probes = (integer_from(saved, name, least=1) for name in ("K", "probes"))
-        most = len(cells.radii)
-        require(probes <= most, f"{probes} of {most} cells are probed")
+        K, budget = (integer_from(saved, name, least=1) for name in ("K", "budget"))
         whole = {name: integer_from(saved, name) for name in _WHOLE}
         rest = {name: float(saved[name]) for name in _REAL}
-        probings[K] = Probing(K=K, probes=probes, **whole, **rest)
+        probings[K] = Probing(K=K, budget=budget, **whole, **rest)
     return probings
 
 
@@ -163,20 +169,20 @@ def calibrated(search, K, recall, recent, jobs=1, working_bytes=1 << 24, **rest)
     if recent is not None and len(recent.squares) >= LEAST_RECENT:
         groups.append((recent, None))
     counts = [len(group[0].squares) for group in groups]
-    groups = [ranks_of(search, *group, K, jobs, working_bytes) for group in groups]
-    probes = max(group.probes_for(recall) for group in groups)
-    recalls = [group.recall(probes) for group in groups]
+    groups = [reads_of(search, *group, K, jobs, working_bytes) for group in groups]
+    budget = max(group.budget_for(recall) for group in groups)
+    recalls = [group.recall(budget) for group in groups]
     least, mean, size = min(
         (mean_bounds(r)[0], float(np.mean(r)), len(r)) for r in recalls
     )
-    share = float(np.mean([group.shares[probes - 1] for group in groups]))
+    share = float(np.mean([group.points(budget) for group in groups])) / search.n
     first = rest.pop("first_share") or share
     numbers = mean, least, size, sum(counts[1:]), share, first
-    return Probing(K, probes, *numbers, **rest), (own, groups[0].last)
+    return Probing(K, budget, *numbers, **rest), (own, groups[0].last)
 
 
-def ranks_of(search, queries, own, K, jobs=1, working_bytes=1 << 24):
-    """The :class:`Ranks` for exact neighbours of queries.
+def reads_of(search, queries, own, K, jobs=1, working_bytes=1 << 24):
+    """The :class:`Reads` for exact neighbours of queries.
 
     `own` are positions of queries that are points, which are not their own neighbours;
     None if they are not.
@@ -186,13 +192,14 @@ def ranks_of(search, queries, own, K, jobs=1, working_bytes=1 << 24):
     found = search.kneighbors(queries, K + more, jobs, working_bytes)
     near = found[1] if own is None else without_own(own, *found)[1]
     scores = cells.norms - 2 * queries.gradients @ cells.decoded(search.d).T
-    order = np.argsort(scores, axis=1, kind="stable")
-    places = np.empty_like(order)
-    np.put_along_axis(places, order, np.arange(p)[np.newaxis], axis=1)
+    order = np.argsort(scores, axis=1, kind="stable").astype(np.int32)
+    ranks = np.empty_like(order)
+    np.put_along_axis(ranks, order, np.arange(p, dtype=np.int32)[np.newaxis], axis=1)
+    counts = np.diff(cells.starts).astype(np.int32)[order]
+    ends = np.cumsum(counts, axis=1, dtype=np.int32)
     # Points in no cell are always looked at.
     labels = cells.labels(search.n)[near]
-    ranks = np.take_along_axis(places, np.maximum(labels, 0), axis=1)
-    ranks[labels < 0] = 0
-    counts = np.diff(cells.starts)[order].mean(axis=0)
-    always = cells.n - cells.starts[-1]
-    return Ranks(ranks, (np.cumsum(counts) + always) / search.n, near[:, -1])
+    ranks = np.take_along_axis(ranks, np.maximum(labels, 0), axis=1)
+    before = np.take_along_axis(ends - counts, ranks, axis=1)
+    before[labels < 0] = 0
+    return Reads(before, ends, int(cells.n - cells.starts[-1]), near[:, -1])

@@ -13,7 +13,7 @@ from numbers import Integral
 import numpy as np
 
 # To be increased with every change of what is saved; other layouts are refused.
-LAYOUT = 5
+LAYOUT = 6
 _STAMP = ("_layout", "_release", "_digest")
 
 FLOATS = (np.dtype(np.float32), np.dtype(np.float64))

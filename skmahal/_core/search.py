@@ -50,7 +50,8 @@ _GAIN = 1.25
 # Cells are made for exact neighbours if these are then found so many times faster.
 _WORTH_CELLS = 2
 
-# Cells whose points are looked at before others are judged.
+# Points of the nearest cells that are looked at before other cells are judged, in
+# units of the mean cell.
 _FIRST_CELLS = 8
 
 # Rows that are read for one query at the end, beyond the neighbours.
@@ -347,12 +348,13 @@ class DenseSearch:
         run(find, slices(count - done, min(_MOST_BATCH, -(-count // jobs))), jobs)
         return squares, indices
 
-    def in_cells(self, queries, K, probes, jobs=1):
-        """As :meth:`kneighbors`, among the points of the nearest cells, `probes` many.
+    def in_cells(self, queries, K, budget, jobs=1):
+        """As :meth:`kneighbors`, among the points of the nearest cells.
 
-        With None, all cells are searched by their bounds, and neighbours are exact. The
-        third array is how many codes were read for each query. It is -1 where so many
-        would be that another way takes less time; the query is not answered then.
+        Cells are taken until they have `budget` points. With None, all cells are
+        searched by their bounds, and neighbours are exact. The third array is how many
+        codes were read for each query. It is -1 where so many would be that another way
+        takes less time; the query is not answered then.
         """
         count = len(queries.squares)
         if self.n < 4 * K or self.are_far(queries):
@@ -360,12 +362,13 @@ class DenseSearch:
             return *found, np.full(count, self.n)
         indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
         found = indices, squares, np.zeros(count, np.intp)
-        if probes is not None:
-            limits = probes, probes >= len(self.cells.radii), self.n
+        if budget is not None:
+            limits = budget, budget >= self.n, self.n
         else:
             costs = self.plan.costs["many" if count >= _FEW else "one"]
             least = min(costs[way] for way in costs if way != "cells")
-            limits = _FIRST_CELLS, True, int(least / _per_code(self.d))
+            first = _FIRST_CELLS * self.n // len(self.cells.radii)
+            limits = first, True, int(least / _per_code(self.d))
 
         def find(part):
             given = self._arguments(queries, found, part, "cells")

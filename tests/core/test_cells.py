@@ -27,12 +27,12 @@ seeds = st.integers(0, 2**32 - 1)
 _SMALL = search._SMALL
 
 
-def in_cells(index, Q, probes=None, K=K):
-    """Distances and positions by some cells, or all, and how many codes were read."""
+def in_cells(index, Q, budget=None, K=K):
+    """Distances and positions by some points, or all, and how many codes were read."""
     with index.lock.reading():
         searching = index.searcher()
         queries = index.queries(searching, Q)
-        count = len(searching.cells.radii) if probes is None else probes
+        count = searching.n if budget is None else budget
         squares, indices, opened = searching.in_cells(queries, K, count)
         return *index._distances_of(Q, squares, indices), opened
 
@@ -164,7 +164,7 @@ def test_cells_are_exact_on_data_made_to_break_bounds(name, metric, dtype):
         cells.check(coded, space.rows, space.origin)
         by_cells = search.DenseSearch(space, coded, plain.plan, cells=cells)
         expected = plain.kneighbors(queries, 3, way="scan")
-        squares, indices, _ = by_cells.in_cells(queries, 3, len(cells.radii))
+        squares, indices, _ = by_cells.in_cells(queries, 3, len(X))
         np.testing.assert_array_equal(squares, expected[0])
         np.testing.assert_array_equal(indices, expected[1])
 
@@ -206,7 +206,7 @@ def test_work_grows_as_the_root_of_the_number_of_points():
         X = clusters(n + 50, 32, n // 50, 0.2, seed=1).astype(np.float32)
         index = Index(None, X[:n], n_neighbors=K, recall=0.9)
         index.prepare(2)
-        read = in_cells(index, X[n:], index.probing(K).probes)[2]
+        read = in_cells(index, X[n:], index.probing(K).budget)[2]
         opened.append(read.mean() + len(index.state.cells.radii))
     # 16 times the points: 4 times the cells, and as many points in one of them.
     assert opened[1] < 8 * opened[0]
@@ -253,7 +253,7 @@ def test_more_neighbours_than_the_nearest_cells_have():
     X = clusters(3000, D, 20, 0.3)
     index = Index(None, X, n_neighbors=K, recall=0.9)
     Q = X[:4] + 0.1
-    distances, indices, _ = in_cells(index, Q, probes=1, K=600)
+    distances, indices, _ = in_cells(index, Q, budget=1, K=600)
     truth = Oracle(None, X).query_all(Q)
     assert_nearest(distances, indices, truth, 1e-8, 0)
 

@@ -7,7 +7,7 @@ from scipy.stats import binom
 from skmahal import MetricMaintenance
 from skmahal._core.index import Index
 from skmahal._core.kernels import available
-from skmahal._core.recall import Ranks, held_positions, mean_bounds
+from skmahal._core.recall import Reads, held_positions, mean_bounds
 from tests.core.data import clusters, decaying
 
 K = 10
@@ -54,18 +54,28 @@ def test_bounds_of_extreme_means():
     assert lower < 0.5 < upper
 
 
-def test_the_fewest_cells_are_probed_that_have_the_recall():
-    ranks = np.random.default_rng(0).geometric(0.1, size=(400, K)) - 1
-    ranks = Ranks(ranks, np.linspace(0.01, 1, 200))
+def test_the_fewest_points_are_read_that_have_the_recall():
+    rng = np.random.default_rng(0)
+    ends = np.cumsum(rng.integers(1, 20, size=(400, 200)), axis=1)
+    ends[:, -1] = 2000
+    ranks = rng.geometric(0.1, size=(400, K)) - 1
+    before = np.take_along_axis(np.c_[np.zeros(400, int), ends], ranks, axis=1)
+    reads = Reads(before, ends, always=7)
     for recall in (0.5, 0.9, 0.99):
-        probes = ranks.probes_for(recall)
-        assert mean_bounds(ranks.recall(probes))[0] >= recall
-        assert mean_bounds(ranks.recall(probes - 1))[0] < recall
-    assert ranks.probes_for(1 - 1e-9) == 200
+        budget = reads.budget_for(recall)
+        assert mean_bounds(reads.recall(budget))[0] >= recall
+        assert mean_bounds(reads.recall(budget - 1))[0] < recall
+    assert reads.budget_for(1 - 1e-9) == 2007
+
+
+def test_the_last_cell_is_read_to_its_end():
+    reads = Reads(np.zeros((2, 1)), np.array([[3, 5, 9], [1, 8, 9]]), always=2)
+    read = [reads.points(budget) for budget in (1, 3, 4, 9, 20)]
+    assert read == [4.0, 7.5, 8.5, 11.0, 11.0]
 
 
 def test_held_points():
-    assert len(held_positions(10**5, 10)) == 200
+    assert len(held_positions(10**5, 10)) == 400
     assert len(held_positions(10**5, 1)) == 1000
     assert len(held_positions(10**5, 1000)) == 128
     assert len(held_positions(100, 10)) == 25
@@ -219,7 +229,7 @@ def test_an_audit_sees_a_recall_that_is_too_low():
     assert audit.recall.target == 0.99
     assert audit.recall.least <= audit.recall.mean <= 1
     index = maintenance.index
-    wrong = index.probing(K)._replace(probes=1)
+    wrong = index.probing(K)._replace(budget=1)
     index.set_state(index.state._replace(probings={K: wrong}))
     audit = maintenance.audit(random_state=0)
     assert not audit.recall.passed

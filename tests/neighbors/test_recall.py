@@ -124,7 +124,7 @@ def test_guarantee_and_audit_say_what_was_measured():
     found = index.guarantee()
     assert found.recall.target == 0.9 <= found.recall.least <= found.recall.measured
     assert found.recall.measured == index.recall_
-    assert found.recall.n_queries == 200
+    assert found.recall.n_queries == 400
     assert 0 < found.recall.share < 0.5
     assert found.fixed.kneighbors == found.adaptive.kneighbors == 1
     assert found.fixed.radius_neighbors == 0
@@ -205,8 +205,8 @@ def test_a_display_of_recall_against_time():
     display = RecallDisplay.from_estimator(index, n_queries=50)
     assert (np.diff(display.recalls) >= 0).all()
     assert display.recalls[-1] == 1
-    assert display.chosen in display.probes
-    assert len(display.line_.get_xdata()) == len(display.probes)
+    assert display.chosen in display.budgets
+    assert len(display.line_.get_xdata()) == len(display.budgets)
     given = RecallDisplay.from_estimator(index, Q[:20], name="mine")
     assert given.ax_.get_title() == "mine"
     with pytest.raises(ValueError, match="it has recall=None and 8000 points"):
