@@ -30,27 +30,29 @@ KINDS = [
 CONFORMING = [
     kind(**params)
     for kind in KINDS
-    for params in (
-        {},
-        {"n_candidates": "certified", **SMALLEST},
-        {"metric_learner": PCA(), "n_jobs": 2},
-    )
+    for params in ({}, {"n_candidates": "certified", **SMALLEST})
 ]
+# Each other way of learning, searching, voting and forgetting, in one of them.
 CONFORMING += [
+    SketchedMahalanobisNeighbors(metric_learner=PCA(), n_jobs=2),
     SketchedMahalanobisNeighbors(m=1, L=3, lead="auto"),
-    SketchedMahalanobisNeighbors(m=1, L=7, R=2, lead=0, sketch="rademacher"),
-    SketchedMahalanobisNeighbors(m=1, L=1, lead=0, sketch="countsketch"),
-    SketchedMahalanobisNeighbors(m=1, L=1, lead=0, sketch="srht"),
+    SketchedMahalanobisNeighbors(
+        m=1, L=7, R=2, lead=0, sketch="rademacher", max_points=1000
+    ),
     SketchedMahalanobisNeighbors(n_candidates=5, **SMALLEST),
-    SketchedMahalanobisNeighborsTransformer(mode="connectivity"),
+    SketchedMahalanobisNeighborsTransformer(mode="connectivity", metric_learner=PCA()),
     SketchedMahalanobisRadiusTransformer(),
     SketchedMahalanobisRadiusTransformer(mode="connectivity", max_points=1000),
-    SketchedMahalanobisNeighbors(max_points=1000),
-    SketchedMahalanobisClassifier(class_weight="balanced"),
-    SketchedMahalanobisClassifier(weights="distance"),
-    SketchedMahalanobisRegressor(weights="distance"),
+    SketchedMahalanobisClassifier(
+        weights="distance", class_weight="balanced", metric_learner=PCA()
+    ),
+    SketchedMahalanobisRegressor(weights="distance", metric_learner=PCA(), n_jobs=2),
 ]
 INDICES = [one for one in CONFORMING if isinstance(one, SketchedMahalanobisNeighbors)]
+INDICES += [
+    SketchedMahalanobisNeighbors(m=1, L=1, lead=0, sketch=sketch)
+    for sketch in ("countsketch", "srht")
+]
 
 # Checks that `parametrize_with_checks` leaves out.
 LEFT_OUT = [
