@@ -30,7 +30,7 @@ from .neighbors import (
 from .seeding import sample_seeds
 from .sketch import MahalanobisSketch
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "MahalanobisCentroidClassifier",

@@ -72,12 +72,6 @@ def as_points(name, value, dtype=None, columns=None):
         raise ValueError(f"{name} must be real, got complex numbers.")
     if columns is not None and value.shape[1] != columns:
         raise ValueError(f"{name} has {value.shape[1]} columns, expected {columns}.")
-    if value.format in ("csr", "csc"):
-        # SciPy before 1.11 sums duplicate entries in place when it converts the type.
-        # Not tested on `value` itself, where SciPy would store the result.
-        parts = value.data, value.indices, value.indptr
-        view = type(value)(parts, shape=value.shape, copy=False)
-        value = value if view.has_canonical_format else value.copy()
     with np.errstate(over="ignore"):
         rows = sparse.csr_matrix(value, dtype=dtype)
     check_finite(name, rows.data)
