@@ -1,13 +1,15 @@
 """Private or versioned APIs of other libraries, which no other file imports."""
 
 import sys
+from collections.abc import Callable
 from functools import wraps
 from importlib import import_module
 from inspect import signature
+from typing import Any, TypeVar
 
-from sklearn.base import _fit_context as fit_context
+from sklearn.base import _fit_context
 from sklearn.neighbors._base import KNeighborsMixin, RadiusNeighborsMixin
-from sklearn.utils import check_array
+from sklearn.utils import check_array, metaestimators
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -22,6 +24,7 @@ __all__ = [
     "Options",
     "RadiusNeighborsMixin",
     "StrOptions",
+    "available_if",
     "enable_metric_learn",
     "fit_context",
 ]
@@ -34,6 +37,19 @@ _VALIDATION = {
 }
 _BASE = ("metric_learn.base_metric", "BaseMetricLearner")
 _MARK = "_changed_by_skmahal"
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Method], Method]:
+    """scikit-learn's decorator of `fit`, which keeps the types of the method."""
+    return _fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)
+
+
+def available_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
+    """scikit-learn's decorator of methods, which keeps the types of the method."""
+    return metaestimators.available_if(check)
 
 
 def import_optional(name, extra, purpose):
@@ -53,7 +69,7 @@ def import_optional(name, extra, purpose):
         raise ImportError(f"{purpose} needs {name}: {hint}.") from error
 
 
-def enable_metric_learn():
+def enable_metric_learn() -> bool:
     """Let metric-learn 0.7 run on scikit-learn 1.8 and later, and in grid searches.
 
     metric-learn 0.7.0 passes `force_all_finite` to scikit-learn's validation, which

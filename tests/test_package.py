@@ -4,6 +4,7 @@ import ast
 import configparser
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import skmahal
-from skmahal import online
+from skmahal import inspection, online
 
 ROOT = Path(skmahal.__file__).parent
 PROJECT = ROOT.parent
@@ -193,6 +194,7 @@ def test_public_names():
         "components_from",
         "enable_metric_learn",
         "sample_seeds",
+        "show_versions",
         "warm_up",
     ]
     assert set(skmahal.__all__) == {
@@ -264,6 +266,70 @@ def states_cost(name):
         return True
     pointer = re.search(r"(?:cost as in|[Oo]therwise as) :meth:`(\w+)`", text)
     return bool(pointer) and states_cost(f"{cls}.{pointer[1]}")
+
+
+def signatures():
+    """Public functions and methods, constructors among them, by name."""
+    found = {**CALLABLE, **{name: cls.__init__ for name, cls in CLASSES.items()}}
+    for name in inspection.__all__:
+        cls = getattr(inspection, name)
+        found |= {f"{name}.{member}": value for member, value in public_members(cls)}
+    properties = {
+        name: member.fget
+        for name, member in MEMBERS.items()
+        if isinstance(member, property) and inspect.isfunction(member.fget)
+    }
+    for name, member in {**found, **properties}.items():
+        # A method that is available under a condition is inside a descriptor.
+        function = getattr(member, "fn", getattr(member, "__func__", member))
+        function = inspect.unwrap(getattr(function, "fget", function) or function)
+        if inspect.isfunction(function):
+            yield name, inspect.signature(function)
+
+
+def untyped(signature):
+    """Parameters without an annotation, and "return" if the result has none."""
+    parameters = signature.parameters.values()
+    empty = inspect.Parameter.empty
+    names = [one.name for one in parameters if one.annotation is empty]
+    names += ["return"] * (signature.return_annotation is inspect.Signature.empty)
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def test_untyped_signatures_are_seen():
+    def function(self, a, b: int, *args, **kwargs: int):
+        pass
+
+    assert untyped(inspect.signature(function)) == ["a", "args", "return"]
+    names = dict(signatures())
+    assert len(names) > 200
+    assert {
+        "warm_up",
+        "LEGO",
+        "LEGO.predict",
+        "POLA.threshold_",
+        "MetricMaintenance.restored",
+        "RecallDisplay.from_estimator",
+        "SketchedMahalanobisClassifier.classes_",
+    } <= names.keys()
+
+
+def test_public_signatures_are_typed():
+    """mypy, in ``make lint``, says whether the types are right."""
+    found = {name: untyped(signature) for name, signature in signatures()}
+    assert not {name: missing for name, missing in found.items() if missing}
+    assert (ROOT / "py.typed").is_file()
+
+
+def test_versions_are_shown(capsys):
+    skmahal.show_versions()
+    text = capsys.readouterr().out
+    assert text.startswith(f"skmahal: {skmahal.__version__}\n")
+    for name in ("numpy", "scipy", "scikit-learn"):
+        assert f"{name}: {importlib.metadata.version(name)}\n" in text
+    assert ("compiled by numba" in text) == bool(importlib.util.find_spec("numba"))
+    assert re.search(r"^ +threads: [1-9]\d*$", text, re.M)
+    assert re.search(r"^blas: \w+:$", text, re.M)
 
 
 def test_public_functions_state_their_cost():

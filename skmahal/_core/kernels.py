@@ -8,11 +8,13 @@ a signal that interrupts a waiting thread does not interrupt the compiler.
 import _thread
 import sys
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 # Seconds after which a message says what is waited for.
 _PATIENCE = 1.0
@@ -33,7 +35,7 @@ def kernels(dtype=None, way=None):
     return _wait_for(dtype, way) if module is None else module
 
 
-def warm_up(dtypes=(np.float32, np.float64)):
+def warm_up(dtypes: Sequence[DTypeLike] = (np.float32, np.float64)) -> None:
     """Compile the loops of the search now, rather than with the first query.
 
     numba keeps what it compiles on disk, so that only the first call after an

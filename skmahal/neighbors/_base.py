@@ -4,8 +4,10 @@ from contextlib import nullcontext
 from copy import copy
 from numbers import Integral, Real
 from operator import attrgetter
+from typing import Any, Literal, Self, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn import get_config
 from sklearn.utils.validation import check_is_fitted
@@ -21,12 +23,13 @@ from skmahal._compat import (
 )
 from skmahal._core import checks
 from skmahal._core.bounds import SKETCHES
-from skmahal._core.guarantees import METHODS
+from skmahal._core.guarantees import METHODS, Guarantee
 from skmahal._core.index import WORKING_BYTES
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.points import records_from
 from skmahal._core.search import without_own
 from skmahal._core.threads import one_blas_thread, thread_count
+from skmahal._core.types import Engine, Floats, Metric, Mode, Rows
 from skmahal._estimator import (
     Persistent,
     require_width,
@@ -37,13 +40,13 @@ from skmahal._estimator import (
 
 from ._records import Arrivals, Positions, as_ids, has_field
 
-ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 _FLOATS = frozenset(map(np.dtype, ROWS["dtype"]))
 _MODES = ("connectivity", "distance")
 
 # Parameters of MetricMaintenance with the same name here.
-_OF_MAINTENANCE = ("eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors")
-_OF_MAINTENANCE += ("adaptive", "recall")
+_OF_MAINTENANCE: tuple[str, ...] = ("eps", "delta", "m", "L", "R", "lead", "sketch")
+_OF_MAINTENANCE += ("n_neighbors", "adaptive", "recall")
 
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -96,7 +99,7 @@ class SketchedNeighborsBase(Persistent):
     _fit_X = property(attrgetter("_maintenance.X"), doc="The points.")
 
     @property
-    def ids_(self):
+    def ids_(self) -> np.ndarray:
         """Ids of the points, in order of position; their positions if none were given.
 
         An array of shape (n_samples_fit,), a copy.
@@ -107,7 +110,7 @@ class SketchedNeighborsBase(Persistent):
                 return index.records["id"].copy()
             return np.arange(index.n)
 
-    def points(self, ids=None):
+    def points(self, ids: ArrayLike | None = None) -> np.ndarray | sparse.csr_matrix:
         """The points with some ids, in the type of the index. O(d) each.
 
         Parameters
@@ -149,13 +152,13 @@ class SketchedNeighborsBase(Persistent):
             return self._positions.has(one, index)
 
     @property
-    def recall_(self):
+    def recall_(self) -> float:
         """Mean recall of neighbours as last measured; 1.0 where they are exact."""
         found = self._fitted().index.measured(self.n_neighbors)
         return 1.0 if found is None else found.measured
 
     @property
-    def engine_(self):
+    def engine_(self) -> Engine:
         """How distances are computed at present.
 
         If `m` was set and `adaptive` was not, "sketched" if ``m_ * R_ + lead_ < k``,
@@ -172,7 +175,14 @@ class SketchedNeighborsBase(Persistent):
         # An "auto" lead is chosen when it is read, which takes time.
         return columns < held.k and columns + held.lead < held.k
 
-    def update_metric(self, metric=None, *, rows=None, additive=False, low_rank=None):
+    def update_metric(
+        self,
+        metric: Metric | None = None,
+        *,
+        rows: ArrayLike | None = None,
+        additive: bool = False,
+        low_rank: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
         """Change the metric; the index follows without being built again.
 
         A change of rank p costs one pass over the points, O(p n d), and so does a whole
@@ -244,7 +254,9 @@ class SketchedNeighborsBase(Persistent):
                 self._followed = followed
                 raise
 
-    def remove_points(self, indices=None, *, ids=None):
+    def remove_points(
+        self, indices: ArrayLike | None = None, *, ids: ArrayLike | None = None
+    ) -> Self:
         """Remove points; later ones move up, as with `numpy.delete`. O(n) per column.
 
         Parameters
@@ -265,7 +277,7 @@ class SketchedNeighborsBase(Persistent):
             held.remove(indices)
         return self
 
-    def refresh_sketches(self):
+    def refresh_sketches(self) -> Self:
         """Draw a new secret key and new sketches. O(n k (lead + L m)), when next used.
 
         What somebody has learned about the old sketches from their estimates is useless
@@ -278,7 +290,7 @@ class SketchedNeighborsBase(Persistent):
         self._fitted().refresh_sketches()
         return self
 
-    def check(self):
+    def check(self) -> float:
         """Assert every invariant of the index. O(n k (d + lead + L m)).
 
         Returns
@@ -288,7 +300,7 @@ class SketchedNeighborsBase(Persistent):
         """
         return self._fitted().check()
 
-    def guarantee(self, n_queries=1000):
+    def guarantee(self, n_queries: int = 1000) -> Guarantee:
         """State what the index promises at present, in numbers and in words.
 
         O(1), unless the recall is due to be measured.
@@ -591,9 +603,32 @@ class KNeighborsQueries(KNeighborsMixin):
     Functions of scikit-learn take only its own class as an index.
     """
 
+    # Without distances, the positions alone are returned.
+    @overload
     def kneighbors(
-        self, X=None, n_neighbors=None, return_distance=True, return_ids=False
-    ):
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        return_distance: Literal[True] = True,
+        return_ids: bool = False,
+    ) -> tuple[Floats, np.ndarray]: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        return_ids: bool = False,
+    ) -> Any: ...
+
+    def kneighbors(
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        return_ids: bool = False,
+    ) -> Any:
         """Find the nearest points of each query, and their exact distances.
 
         A query costs O(kd), bounds of all points, and O(d) for every point that these
@@ -629,7 +664,12 @@ class KNeighborsQueries(KNeighborsMixin):
                 indices = index.records["id"][indices]
         return (distances, indices) if return_distance else indices
 
-    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
+    def kneighbors_graph(
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        mode: Mode = "connectivity",
+    ) -> sparse.csr_matrix:
         """Graph of the nearest points of each query; cost as in :meth:`kneighbors`.
 
         Parameters
@@ -678,14 +718,35 @@ class KNeighborsQueries(KNeighborsMixin):
 class RadiusNeighborsQueries(RadiusNeighborsMixin):
     """`radius_neighbors` and its graph, for a `SketchedNeighborsBase`."""
 
+    # Without distances, the positions alone are returned.
+    @overload
     def radius_neighbors(
         self,
-        X=None,
-        radius=None,
-        return_distance=True,
-        sort_results=False,
-        return_ids=False,
-    ):
+        X: Rows | None = None,
+        radius: float | None = None,
+        return_distance: Literal[True] = True,
+        sort_results: bool = False,
+        return_ids: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def radius_neighbors(
+        self,
+        X: Rows | None = None,
+        radius: float | None = None,
+        return_distance: bool = True,
+        sort_results: bool = False,
+        return_ids: bool = False,
+    ) -> Any: ...
+
+    def radius_neighbors(
+        self,
+        X: Rows | None = None,
+        radius: float | None = None,
+        return_distance: bool = True,
+        sort_results: bool = False,
+        return_ids: bool = False,
+    ) -> Any:
         """Find all points within a distance, exactly.
 
         A query costs O(kd), bounds of all points, and O(d) for every point that these
@@ -732,8 +793,12 @@ class RadiusNeighborsQueries(RadiusNeighborsMixin):
         return (distances, indices) if return_distance else indices
 
     def radius_neighbors_graph(
-        self, X=None, radius=None, mode="connectivity", sort_results=False
-    ):
+        self,
+        X: Rows | None = None,
+        radius: float | None = None,
+        mode: Mode = "connectivity",
+        sort_results: bool = False,
+    ) -> sparse.csr_matrix:
         """Graph of all points within a distance; cost as in :meth:`radius_neighbors`.
 
         Parameters
