@@ -14,12 +14,14 @@ from sklearn.utils.validation import check_is_fitted
 
 from skmahal import _metric_learner as learners
 from skmahal._compat import (
+    CallbackSupport,
     HasMethods,
     Interval,
     KNeighborsMixin,
     Options,
     RadiusNeighborsMixin,
     StrOptions,
+    fit_task,
 )
 from skmahal._core import checks
 from skmahal._core.bounds import SKETCHES
@@ -54,13 +56,16 @@ _POSITIVE = Interval(Integral, 1, None, closed="left")
 # Names that scikit-learn has for the metrics there are.
 _METRICS = ("minkowski", "euclidean", "l2", "mahalanobis")
 
+# Tasks of a `fit`: to learn the metric, to index the points, and one that some have.
+MOST_TASKS = 3
+
 # Bytes of codes from which on threads share the work of one query, and products of
 # coordinates from which on they share that of many.
 _LARGE = 1 << 25
 _LITTLE = 1 << 23
 
 
-class SketchedNeighborsBase(Persistent):
+class SketchedNeighborsBase(CallbackSupport, Persistent):
     """An index of points under a metric, behind scikit-learn's conventions.
 
     Points, metric and sketches are in `_maintenance`. `fit` fits a copy and takes over
@@ -381,7 +386,9 @@ class SketchedNeighborsBase(Persistent):
         if known is not None and not known.any():
             taught = X, None
         name = "metric_params" if given is self.metric_params else "metric_learner"
-        U, learner = learners.resolve_components(given, *taught, X.shape[1], name)
+        with fit_task(self, "learn the metric") as task:
+            resolve = learners.resolve_components
+            U, learner = resolve(given, *taught, X.shape[1], name, task.within)
         if ids is not None:
             columns["id"] = as_ids(ids, X.shape[0])
         if self.max_points is not None:
@@ -393,9 +400,13 @@ class SketchedNeighborsBase(Persistent):
             records = records_from(last)
         parameters = {name: getattr(self, name) for name in _OF_MAINTENANCE}
         seed, jobs = seed_from(self.random_state), thread_count(self.n_jobs)
-        with one_blas_thread():
+        with fit_task(self, "index the points"), one_blas_thread():
             held = MetricMaintenance(U, X, records=records, seed=seed, **parameters)
-            held.index.prepare(jobs)
+            with held.index.lock.reading():
+                held.index.searcher(jobs)
+        if self.recall is not None:
+            with fit_task(self, "measure the recall"), one_blas_thread():
+                held.index.prepare(jobs)
         self.metric_learner_, self._followed = learner, learners.token_of(learner)
         self._maintenance = held
         self._positions, self._arrivals = Positions(), Arrivals()

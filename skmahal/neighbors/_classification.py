@@ -12,7 +12,7 @@ from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from skmahal._compat import StrOptions, fit_context
+from skmahal._compat import StrOptions, fit_context, fit_tasks
 from skmahal._core.checks import as_array, as_choice
 from skmahal._core.saved import require
 from skmahal._core.types import (
@@ -28,6 +28,7 @@ from skmahal._core.types import (
     Weights,
 )
 
+from ._base import MOST_TASKS
 from ._records import as_objects
 from ._supervised import SupervisedNeighborsBase, divided_by_weight
 
@@ -162,7 +163,8 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         if not hasattr(self, "_maintenance"):
             fitted, options = copy(self), {"reset": True, "classes": classes}
             X, y, known, columns = fitted._validated(X, y, sample_weight, **options)
-            fitted._build(X, y, ids, known, **columns)
+            with fit_tasks(fitted, MOST_TASKS, X, y):
+                fitted._build(X, y, ids, known, **columns)
             self.__dict__ = fitted.__dict__
             return self
         if classes is not None:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import OutlierMixin
 
-from skmahal._compat import Interval, StrOptions, available_if
+from skmahal._compat import Interval, StrOptions, available_if, fit_task
 from skmahal._core.outliers import METHODS, OutlierScores
 from skmahal._core.types import Auto, Floats, Metric, MetricName, Rows
 
@@ -415,7 +415,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
             )
         rest = self.n_neighbors, self.method, self.contamination
         self._scores = OutlierScores(self._maintenance.index, *rest)
-        with self._current() as held:
+        with fit_task(self, "score the points"), self._current() as held:
             suspect = self.method == "lof" and held.scores.min() < _SUSPECT
         if suspect and not self.novelty:
             warnings.warn(

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array
 
-from skmahal._compat import StrOptions, fit_context
+from skmahal._compat import StrOptions, fit_context, fit_tasks
 from skmahal._core.checks import as_count, as_matrix
 from skmahal._core.threads import slices
 from skmahal._core.types import (
@@ -25,7 +25,14 @@ from skmahal._core.types import (
 )
 from skmahal._estimator import validated
 
-from ._base import ROWS, KNeighborsQueries, SketchedNeighborsBase, changed, memory
+from ._base import (
+    MOST_TASKS,
+    ROWS,
+    KNeighborsQueries,
+    SketchedNeighborsBase,
+    changed,
+    memory,
+)
 from ._records import as_weights
 
 # Numbers at work for each neighbour of a query, beside its targets.
@@ -121,7 +128,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         X, y, known, columns = fitted._validated(X, y, sample_weight, reset=True)
         if not columns["weight"].any():
             raise ValueError("sample_weight must not be zero for all points.")
-        fitted._build(X, y, ids, known, **columns)
+        with fit_tasks(fitted, MOST_TASKS, X, y):
+            fitted._build(X, y, ids, known, **columns)
         self.__dict__ = fitted.__dict__
         return self
 

@@ -8,7 +8,7 @@ from typing import Literal, Self
 import numpy as np
 from numpy.typing import ArrayLike
 
-from skmahal._compat import Interval, fit_context
+from skmahal._compat import Interval, fit_context, fit_tasks
 from skmahal._core.checks import as_choice, as_count
 from skmahal._core.compact import SketchesOnly
 from skmahal._core.guarantees import Audit, relative_errors
@@ -30,6 +30,7 @@ from skmahal._core.types import (
 from skmahal._estimator import generator_from, validated
 
 from ._base import (
+    MOST_TASKS,
     ROWS,
     KNeighborsQueries,
     RadiusNeighborsQueries,
@@ -63,7 +64,9 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         self : object
         """
         fitted = copy(self)
-        fitted._build(validated(fitted, X, reset=True, **ROWS), y, ids)
+        points = validated(fitted, X, reset=True, **ROWS)
+        with fit_tasks(fitted, MOST_TASKS, X, y):
+            fitted._build(points, y, ids)
         self.__dict__ = fitted.__dict__
         return self
 

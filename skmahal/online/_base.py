@@ -16,7 +16,15 @@ from sklearn.utils import ClassifierTags, check_array, column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skmahal._compat import Interval, StrOptions, available_if, fit_context
+from skmahal._compat import (
+    CallbackSupport,
+    Interval,
+    StrOptions,
+    available_if,
+    fit_context,
+    fit_task,
+    fit_tasks,
+)
 from skmahal._core.checks import surely_finite
 from skmahal._core.metric import LowRank
 from skmahal._core.saved import require
@@ -50,7 +58,9 @@ def _fitted_with_pairs(learner):
     )
 
 
-class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent):
+class OnlineLearner(
+    CallbackSupport, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent
+):
     """A metric that changes by a step of rank one for a pair of points.
 
     Subclasses define ``_steps(factor, differences, signs)``, which returns the factor
@@ -371,14 +381,19 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         else:
             first = np.arange(0, len(points), 2)
             chosen, reservoir = np.stack([first, first + 1, y], 1), self._reservoir
-        factor = copy(self._factor)
-        for part in slices(len(chosen), _AT_ONCE):
-            first, second, signs = chosen[part].T
-            differences = points[first] - points[second]
-            apart = differences.any(axis=1)
-            factor = self._steps(factor, differences[apart], signs[apart].tolist())
-            self.n_steps_ += int(apart.sum())
-            self.n_skipped_ += int((~apart).sum())
+        factor, parts = copy(self._factor), slices(len(chosen), _AT_ONCE)
+        with fit_tasks(self, len(parts), points, y):
+            for part in parts:
+                with fit_task(self, "learn from pairs") as task:
+                    first, second, signs = chosen[part].T
+                    differences = points[first] - points[second]
+                    apart = differences.any(axis=1)
+                    steps = differences[apart], signs[apart].tolist()
+                    factor = self._steps(factor, *steps)
+                    self.n_steps_ += int(apart.sum())
+                    self.n_skipped_ += int((~apart).sum())
+                if task.stop:
+                    break
         self._factor, self._reservoir = factor, reservoir
         return self
 
