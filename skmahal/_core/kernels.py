@@ -18,6 +18,7 @@ from numpy.typing import DTypeLike
 
 # Seconds after which a message says what is waited for.
 _PATIENCE = 1.0
+_LOOPS = "skmahal._core._numba"
 
 _ready = {}
 _said = threading.Event()
@@ -72,7 +73,7 @@ def _wait_for(dtype, way):
 
     def load():
         try:
-            module = import_module("skmahal._core._numba")
+            module = import_module(_LOOPS)
             if dtype is not None and available():
                 _compile(module, dtype, way)
             result["module"] = module
@@ -82,16 +83,21 @@ def _wait_for(dtype, way):
             working.release()
 
     _thread.start_new_thread(load, ())
-    if not working.acquire(timeout=_PATIENCE):
-        if not _said.is_set():
+    while not working.acquire(timeout=_PATIENCE):
+        if not _said.is_set() and _is_compiling():
             _said.set()
-            message = "skmahal: loading the search; the first time, it is compiled"
+            message = "skmahal: compiling the search, once for this installation ..."
             print(message, file=sys.stderr)
-        working.acquire()
     if "error" in result:
         raise result["error"]
     _ready[dtype, way] = result["module"]
     return result["module"]
+
+
+def _is_compiling():
+    """Whether a loop was not found on disk; to load one may take its time too."""
+    loops = vars(sys.modules.get(_LOOPS, sys)).copy().values()
+    return any(loop.stats.cache_misses for loop in loops if hasattr(loop, "stats"))
 
 
 def _compile(module, dtype, way):

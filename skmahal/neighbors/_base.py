@@ -1,7 +1,9 @@
 """What all estimators share: parameters, fitting, changes and neighbour queries."""
 
+import warnings
 from contextlib import nullcontext
 from copy import copy
+from functools import lru_cache
 from numbers import Integral, Real
 from operator import attrgetter
 from typing import Any, Literal, Self, overload
@@ -10,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn import get_config
+from sklearn.exceptions import EfficiencyWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skmahal import _metric_learner as learners
@@ -27,6 +30,7 @@ from skmahal._core import checks
 from skmahal._core.bounds import SKETCHES
 from skmahal._core.guarantees import METHODS, Guarantee
 from skmahal._core.index import WORKING_BYTES
+from skmahal._core.kernels import available
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.points import records_from
 from skmahal._core.search import without_own
@@ -55,6 +59,9 @@ _POSITIVE = Interval(Integral, 1, None, closed="left")
 
 # Names that scikit-learn has for the metrics there are.
 _METRICS = ("minkowski", "euclidean", "l2", "mahalanobis")
+
+# Points from which on a search without numba is worth a warning.
+_MANY_POINTS = 20_000
 
 # Tasks of a `fit`: to learn the metric, to index the points, and one that some have.
 MOST_TASKS = 3
@@ -381,6 +388,8 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             raise ValueError(
                 f"recall needs n_candidates='exact', got {self.n_candidates!r}."
             )
+        if X.shape[0] >= _MANY_POINTS and not available():
+            _suggest_numba()
         given = self._given_metric()
         taught = (X, y) if known is None else (X[known], y[known])
         if known is not None and not known.any():
@@ -854,6 +863,17 @@ def in_type(X, dtype):
         X = X.astype(dtype)
     checks.check_finite("X", X.data if sparse.issparse(X) else X)
     return X
+
+
+@lru_cache(maxsize=1)
+def _suggest_numba():
+    """Warn once that a search of many points is slow without numba."""
+    warnings.warn(
+        f"numba is not installed: searches of {_MANY_POINTS:,} points or more are "
+        "several times slower without it. pip install 'skmahal[fast]' installs it.",
+        EfficiencyWarning,
+        stacklevel=5,  # the call of `fit`, which scikit-learn wraps
+    )
 
 
 def memory():
