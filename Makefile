@@ -50,10 +50,16 @@ format: $(VENV)/test.stamp ## format the code and apply the safe fixes
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
-dist: $(VENV)/dist.stamp ## build and check sdist and wheel
+dist: $(VENV)/dist.stamp ## build sdist and wheel, install and test them
 	rm -rf build dist *.egg-info
 	$(VENV)/bin/python -m build --quiet
 	$(VENV)/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[test]"
+	cd build && venv/bin/python -c 'import skmahal; skmahal.show_versions()'
+	mkdir build/sdist && tar -xzf dist/*.tar.gz -C build/sdist --strip-components 1
+	cd build/sdist && $(ONE_THREAD) ../venv/bin/python -m pytest -q -n $(JOBS) \
+		tests/test_package.py tests/test_house.py tests/test_callbacks.py
 
 clean: ## remove environments, caches and built files
 	rm -rf $(VENV) $(OLDEST) $(CLIENTS) $(DOCS) build dist *.egg-info \

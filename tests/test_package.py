@@ -152,12 +152,43 @@ def test_version_and_requirements_are_those_of_setup_cfg():
 
 
 def test_the_project_has_its_files():
-    for name in ["LICENSE", "README.md", "pyproject.toml", "setup.cfg"]:
+    community = ["CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
+    settings = ["MANIFEST.in", "pyproject.toml", "setup.cfg", ".pre-commit-config.yaml"]
+    for name in ["LICENSE", "README.md", *community, *settings]:
         assert (PROJECT / name).is_file(), name
+    manifest = (PROJECT / "MANIFEST.in").read_text(encoding="utf-8").split()
+    assert {*community, "CHANGELOG.md", "CITATION.cff", "tests", "docs"} <= {*manifest}
     targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.M)
     for name in ["demo", "test", "stress", "test-oldest", "test-clients", "bench"]:
         assert name in targets
-    assert {"docs", "lint"} <= set(targets)
+    assert {"docs", "lint", "dist"} <= set(targets)
+
+
+def test_the_version_is_the_same_everywhere():
+    """A release has a date; a version under development is not cited."""
+    version = skmahal.__version__
+    changes = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+    latest, when = re.search(r"^(\S+) \((.+)\)\n-+$", changes, re.M).groups()
+    assert latest == version.split(".dev")[0]
+    released = re.fullmatch(r"\d{4}-\d\d-\d\d", when)
+    assert bool(released) != (when == "unreleased")
+    assert bool(released) == ("dev" not in version)
+    if released:
+        citation = (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
+        assert f"\nversion: {version}\n" in citation
+
+
+def test_the_python_versions_are_the_same_everywhere():
+    settings = configparser.ConfigParser()
+    settings.read(PROJECT / "setup.cfg", encoding="utf-8")
+    classifiers = settings["metadata"]["classifiers"]
+    versions = re.findall(r":: Python :: (3\.\d+)$", classifiers, re.M)
+    assert settings["options"]["python_requires"] == f">={versions[0]}"
+    tools = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'target-version = "py{versions[0].replace(".", "")}"' in tools
+    workflow = PROJECT / ".github" / "workflows" / "test.yml"
+    tested = re.search(r"python: \[(.*)\]", workflow.read_text(encoding="utf-8"))[1]
+    assert re.findall(r'"(.*?)"', tested) == versions
 
 
 # Words that say nothing to a reader who has not written the code.
@@ -169,7 +200,7 @@ AVOIDED = re.compile(
 
 
 def test_words_are_those_of_a_user_guide():
-    paths = [*MODULES, *(PROJECT / "docs").glob("*.rst"), PROJECT / "README.md"]
+    paths = [*MODULES, *(PROJECT / "docs").glob("*.rst"), *PROJECT.glob("*.md")]
     found = [
         f"{path.name}:{number}: {line.strip()}"
         for path in paths
