@@ -12,7 +12,7 @@ ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress test-oldest test-clients bench docs lint format clean
+.PHONY: help demo test stress test-oldest test-clients bench docs lint format dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -41,26 +41,38 @@ docs: $(DOCS)/docs.stamp ## build the documentation into docs/_build/html
 		-d docs/_build/doctrees docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
 
-lint: $(VENV)/test.stamp ## check style and formatting
+lint: $(VENV)/test.stamp ## check style, formatting and types
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/mypy
 
 format: $(VENV)/test.stamp ## format the code and apply the safe fixes
 	$(VENV)/bin/ruff check --fix .
 	$(VENV)/bin/ruff format .
 
+dist: $(VENV)/dist.stamp ## build sdist and wheel, install and test them
+	rm -rf build dist *.egg-info
+	$(VENV)/bin/python -m build --quiet
+	$(VENV)/bin/python -m twine check --strict dist/*
+	$(PYTHON) -m venv build/venv
+	build/venv/bin/python $(PIP_INSTALL) "$$(echo dist/*.whl)[test]"
+	cd build && venv/bin/python -c 'import skmahal; skmahal.show_versions()'
+	mkdir build/sdist && tar -xzf dist/*.tar.gz -C build/sdist --strip-components 1
+	cd build/sdist && $(ONE_THREAD) ../venv/bin/python -m pytest -q -n $(JOBS) \
+		tests/test_package.py tests/test_house.py tests/test_callbacks.py
+
 clean: ## remove environments, caches and built files
 	rm -rf $(VENV) $(OLDEST) $(CLIENTS) $(DOCS) build dist *.egg-info \
 		docs/_build docs/generated docs/auto_examples docs/sg_execution_times.rst \
-		.pytest_cache .ruff_cache .hypothesis
+		.pytest_cache .ruff_cache .mypy_cache .hypothesis
 	find skmahal tests examples benchmarks docs -name __pycache__ \
 		-prune -exec rm -rf {} +
 
 # A stamp is newer than the settings its environment was installed from.
 
 $(VENV)/bin/python:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
-		{ echo "skmahal needs Python 3.10 or later; set PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "skmahal needs Python 3.11 or later; set PYTHON=..." >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(SETTINGS) | $(VENV)/bin/python
@@ -71,20 +83,24 @@ $(VENV)/test.stamp: $(SETTINGS) | $(VENV)/bin/python
 	$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast,metric-learn,test]'
 	@touch $@
 
+$(VENV)/dist.stamp: $(SETTINGS) | $(VENV)/bin/python
+	$(VENV)/bin/python $(PIP_INSTALL) 'build>=1.2' 'twine>=6.1'
+	@touch $@
+
 $(VENV)/bench.stamp: $(SETTINGS) | $(VENV)/bin/python
 	$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast,bench]'
 	@touch $@
 
-# The oldest NumPy and SciPy have wheels for Python 3.10 and 3.11 only. A name on
+# The oldest NumPy and SciPy have wheels for Python 3.11 and 3.12 only. A name on
 # the path may be a shim that fails, so each candidate is run.
 $(OLDEST)/bin/python:
-	@for python in python3.10 python3.11 $(PYTHON); do \
+	@for python in python3.11 python3.12 $(PYTHON); do \
 		if $$python --version >/dev/null 2>&1 && $$python -c \
-			'import sys; sys.exit(not (3, 10) <= sys.version_info < (3, 12))'; \
+			'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 13))'; \
 		then echo "$$python -m venv $(OLDEST)"; \
 			exec $$python -m venv $(OLDEST); fi; \
 	done; \
-	echo "test-oldest needs Python 3.10 or 3.11; set PYTHON=..." >&2; exit 1
+	echo "test-oldest needs Python 3.11 or 3.12; set PYTHON=..." >&2; exit 1
 
 # The oldest versions are the lower bounds that setup.cfg states.
 $(OLDEST)/test.stamp: $(SETTINGS) | $(OLDEST)/bin/python

@@ -41,6 +41,8 @@ autodoc_default_options = {
     ),
 }
 numpydoc_show_class_members = False
+# Docstrings say more than types, and signatures stay short.
+autodoc_typehints = "none"
 
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

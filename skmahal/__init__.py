@@ -18,6 +18,7 @@ from ._core.compact import SketchesOnly
 from ._core.kernels import warm_up
 from ._core.maintenance import MetricMaintenance
 from ._core.metric import components_from
+from ._show_versions import show_versions
 from .neighbors import (
     MahalanobisCentroidClassifier,
     MahalanobisOutlierDetector,
@@ -30,7 +31,7 @@ from .neighbors import (
 from .seeding import sample_seeds
 from .sketch import MahalanobisSketch
 
-__version__ = "0.1.0.dev0"
+__version__ = "0.1.0"
 
 __all__ = [
     "MahalanobisCentroidClassifier",
@@ -46,5 +47,6 @@ __all__ = [
     "components_from",
     "enable_metric_learn",
     "sample_seeds",
+    "show_versions",
     "warm_up",
 ]

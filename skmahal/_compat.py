@@ -1,13 +1,16 @@
 """Private or versioned APIs of other libraries, which no other file imports."""
 
 import sys
+from collections.abc import Callable
+from contextlib import contextmanager, nullcontext
 from functools import wraps
 from importlib import import_module
 from inspect import signature
+from typing import Any, TypeVar
 
-from sklearn.base import _fit_context as fit_context
+from sklearn.base import _fit_context
 from sklearn.neighbors._base import KNeighborsMixin, RadiusNeighborsMixin
-from sklearn.utils import check_array
+from sklearn.utils import check_array, metaestimators
 from sklearn.utils._param_validation import (
     HasMethods,
     Interval,
@@ -16,14 +19,18 @@ from sklearn.utils._param_validation import (
 )
 
 __all__ = [
+    "CallbackSupport",
     "HasMethods",
     "Interval",
     "KNeighborsMixin",
     "Options",
     "RadiusNeighborsMixin",
     "StrOptions",
+    "available_if",
     "enable_metric_learn",
     "fit_context",
+    "fit_task",
+    "fit_tasks",
 ]
 
 # Where metric-learn 0.7 calls scikit-learn's validation, and its base class.
@@ -34,6 +41,76 @@ _VALIDATION = {
 }
 _BASE = ("metric_learn.base_metric", "BaseMetricLearner")
 _MARK = "_changed_by_skmahal"
+
+
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def fit_context(*, prefer_skip_nested_validation: bool) -> Callable[[Method], Method]:
+    """scikit-learn's decorator of `fit`, which keeps the types of the method."""
+    return _fit_context(prefer_skip_nested_validation=prefer_skip_nested_validation)
+
+
+def available_if(check: Callable[[Any], bool]) -> Callable[[Method], Method]:
+    """scikit-learn's decorator of methods, which keeps the types of the method."""
+    return metaestimators.available_if(check)
+
+
+def _imported(module, name):
+    """An attribute of a module, or None if there is no such module or attribute."""
+    try:
+        return getattr(import_module(module), name, None)
+    except ModuleNotFoundError:
+        return None
+
+
+# Callbacks are new in scikit-learn 1.9. Without them no estimator has any.
+CallbackSupport: Any = _imported("sklearn.callback", "CallbackSupportMixin")
+CallbackSupport = CallbackSupport or type("CallbackSupport", (), {})
+_with_callbacks: Any = _imported("sklearn.callback", "with_callbacks")
+
+
+@contextmanager
+def fit_tasks(estimator, most, X=None, y=None):
+    """Show callbacks a `fit` that consists of up to `most` tasks, in this context."""
+    if not hasattr(estimator, "_skl_callbacks"):
+        yield
+        return
+    try:
+        fit = estimator._init_callback_context(max_subtasks=most)
+        fit.call_on_fit_task_begin(estimator=estimator, X=X, y=y)
+        yield
+        fit.call_on_fit_task_end(estimator=estimator, X=X, y=y)
+    finally:
+        # A method that does nothing, after which the decorator ends the callbacks.
+        _with_callbacks(lambda estimator: None)(estimator)
+
+
+class fit_task:
+    """Show callbacks one task of a `fit`, in this context.
+
+    `stop` says afterwards whether a callback has requested the end of a loop.
+    """
+
+    def __init__(self, estimator, name):
+        fit = getattr(estimator, "_callback_fit_ctx", None)
+        self.estimator, self.stop = estimator, False
+        self.context = fit and fit.subcontext(task_name=name)
+
+    def __enter__(self):
+        if self.context is not None:
+            self.context.call_on_fit_task_begin(estimator=self.estimator)
+        return self
+
+    def __exit__(self, kind, error, traceback):
+        if self.context is not None and kind is None:
+            self.stop = self.context.call_on_fit_task_end(estimator=self.estimator)
+
+    def within(self, other):
+        """A context in which the `fit` of another estimator is shown in this task."""
+        if self.context is None or not hasattr(other, "set_callbacks"):
+            return nullcontext()
+        return self.context.propagate_callback_context(other)
 
 
 def import_optional(name, extra, purpose):
@@ -53,7 +130,7 @@ def import_optional(name, extra, purpose):
         raise ImportError(f"{purpose} needs {name}: {hint}.") from error
 
 
-def enable_metric_learn():
+def enable_metric_learn() -> bool:
     """Let metric-learn 0.7 run on scikit-learn 1.8 and later, and in grid searches.
 
     metric-learn 0.7.0 passes `force_all_finite` to scikit-learn's validation, which
@@ -92,14 +169,6 @@ def enable_metric_learn():
         setattr(learner, _MARK, True)
         changed = True
     return changed
-
-
-def _imported(module, name):
-    """An attribute of a module, or None if there is no such module or attribute."""
-    try:
-        return getattr(import_module(module), name, None)
-    except ModuleNotFoundError:
-        return None
 
 
 def _translated(validate):

@@ -5,7 +5,6 @@ from copy import deepcopy
 from numbers import Integral
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import validate_data
@@ -20,11 +19,6 @@ def validated(estimator, X, *y, **options):
     """scikit-learn's `validate_data`, which leaves X as it is and names X in errors."""
     if X is None:
         raise ValueError("X must be an array or a sparse matrix, got None.")
-    if sparse.issparse(X) and X.format in ("csr", "csc"):
-        # SciPy before 1.11 sums duplicates in place when it converts the type. It
-        # stores the result of this check in the matrix, here in a temporary one.
-        view = type(X)((X.data, X.indices, X.indptr), shape=X.shape, copy=False)
-        X = X if view.has_canonical_format else X.copy()
     with no_overflow("X"):
         types = options.get("dtype")
         if is_mapped(X) and isinstance(types, tuple) and X.dtype in types:

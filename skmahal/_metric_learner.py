@@ -1,6 +1,7 @@
 """From a `metric_learner`, or the argument of `update_metric`, to the matrix U."""
 
 import warnings
+from contextlib import nullcontext
 
 import numpy as np
 from scipy import sparse
@@ -28,13 +29,15 @@ _ROWS_AT_ONCE = 512
 _LENGTHS = np.repeat(2.0 ** np.arange(0, 81, 8), 2)
 
 
-def resolve_components(metric_learner, X, y, n_features, name="metric_learner"):
+def resolve_components(
+    metric_learner, X, y, n_features, name="metric_learner", within=nullcontext
+):
     """U of the metric that a parameter gives, and the fitted learner, each or None.
 
     None is the Euclidean metric. Arrays and dictionaries are those of
     :func:`components_of`. An estimator is cloned and fitted on `X` and `y`, with
     numbers in place of strings in `y`; in a :class:`sklearn.frozen.FrozenEstimator` it
-    is not fitted again.
+    is not fitted again. It is fitted in the context ``within(learner)``.
 
     >>> from sklearn.decomposition import PCA
     >>> U, learner = resolve_components(PCA(2), np.eye(9, 4), None, 4)
@@ -50,7 +53,8 @@ def resolve_components(metric_learner, X, y, n_features, name="metric_learner"):
     except TypeError as error:
         raise TypeError(f"metric_learner cannot be cloned: {error}") from error
     try:
-        learner.fit(X, y if learns_online(learner) else numbered(y))
+        with within(learner):
+            learner.fit(X, y if learns_online(learner) else numbered(y))
     except TypeError as error:
         if "force_all_finite" not in str(error):
             raise

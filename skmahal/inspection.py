@@ -1,6 +1,7 @@
 """Results of `audit` and `guarantee`, and plots of sketches and of recall."""
 
 from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from sklearn.utils.validation import check_is_fitted
@@ -16,6 +17,10 @@ from ._core.guarantees import (
     RecallAudit,
 )
 from ._core.recall import held_positions
+from ._core.types import RandomState, Rows
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = [
     "Audit",
@@ -66,14 +71,20 @@ class SketchQualityDisplay:
     'SketchedMahalanobisNeighbors: passed'
     """
 
-    def __init__(self, audit, *, estimator_name=None):
+    def __init__(self, audit: Audit, *, estimator_name: str | None = None) -> None:
         self.audit = audit
         self.estimator_name = estimator_name
 
     @classmethod
     def from_estimator(
-        cls, estimator, *, n_pairs=1000, random_state=None, ax=None, **kwargs
-    ):
+        cls,
+        estimator: Any,
+        *,
+        n_pairs: int = 1000,
+        random_state: RandomState = None,
+        ax: "Axes | None" = None,
+        **kwargs: Any,
+    ) -> Self:
         """Audit an index and plot the result; the cost is that of `audit`.
 
         Parameters
@@ -95,7 +106,9 @@ class SketchQualityDisplay:
         display = cls(audit, estimator_name=type(estimator).__name__)
         return display.plot(ax=ax, **kwargs)
 
-    def plot(self, ax=None, *, name=None, **kwargs):
+    def plot(
+        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
+    ) -> Self:
         """Plot the share of pairs up to each ratio. O(n_pairs).
 
         Parameters
@@ -177,21 +190,29 @@ class RecallDisplay:
 
     def __init__(
         self,
-        budgets,
-        recalls,
-        seconds,
+        budgets: np.ndarray,
+        recalls: np.ndarray,
+        seconds: np.ndarray,
         *,
-        exact_seconds,
-        target,
-        chosen,
-        estimator_name=None,
-    ):
+        exact_seconds: float,
+        target: float,
+        chosen: int,
+        estimator_name: str | None = None,
+    ) -> None:
         self.budgets, self.recalls, self.seconds = budgets, recalls, seconds
         self.exact_seconds, self.target, self.chosen = exact_seconds, target, chosen
         self.estimator_name = estimator_name
 
     @classmethod
-    def from_estimator(cls, estimator, X=None, *, n_queries=200, ax=None, **kwargs):
+    def from_estimator(
+        cls,
+        estimator: Any,
+        X: Rows | None = None,
+        *,
+        n_queries: int = 200,
+        ax: "Axes | None" = None,
+        **kwargs: Any,
+    ) -> Self:
         """Measure recall and time for numbers of points, and plot them.
 
         Parameters
@@ -247,7 +268,9 @@ class RecallDisplay:
         )
         return display.plot(ax=ax, **kwargs)
 
-    def plot(self, ax=None, *, name=None, **kwargs):
+    def plot(
+        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
+    ) -> Self:
         """Plot mean recall against the time of a query.
 
         Parameters
@@ -268,12 +291,12 @@ class RecallDisplay:
         ax.axhline(self.target, color="0.7", linewidth=1, zorder=0)
         micro, at = 1e6 * self.seconds, np.flatnonzero(self.budgets == self.chosen)
         style = {"marker": ".", "label": "twice as many points each", **kwargs}
-        (self.line_,) = ax.plot(micro, self.recalls, **style)
+        self.line_ = ax.plot(micro, self.recalls, **style)[0]
         label = f"{self.chosen:,} points, for a recall of {self.target:g}"
         style = {"marker": "o", "linestyle": "none", "label": label, "color": "C1"}
-        (self.chosen_,) = ax.plot(micro[at], self.recalls[at], **style)
+        self.chosen_ = ax.plot(micro[at], self.recalls[at], **style)[0]
         style = {"marker": "s", "linestyle": "none", "label": "exact", "color": "C2"}
-        (self.exact_,) = ax.plot([1e6 * self.exact_seconds], [1.0], **style)
+        self.exact_ = ax.plot([1e6 * self.exact_seconds], [1.0], **style)[0]
         ax.set(xlabel="microseconds a query", ylabel="mean recall", xscale="log")
         name = name or self.estimator_name
         if name:

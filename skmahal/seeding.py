@@ -1,6 +1,9 @@
 """Seeds for clustering under the metric of an index: k-means++ and its variants."""
 
 import numpy as np
+from sklearn.base import BaseEstimator
+
+from skmahal._core.types import Indices, Power, RandomState
 
 from ._core.checks import as_choice, as_count
 from ._core.maintenance import MetricMaintenance
@@ -11,7 +14,14 @@ from ._estimator import generator_from
 _TRIALS = 16
 
 
-def sample_seeds(index, n_clusters, *, power=2, random_state=None, n_jobs=None):
+def sample_seeds(
+    index: MetricMaintenance | BaseEstimator,
+    n_clusters: int,
+    *,
+    power: Power = 2,
+    random_state: RandomState = None,
+    n_jobs: int | None = None,
+) -> Indices:
     """Draw points as seeds of clusters, each in proportion to how far it is from them.
 
     The first seed is a point chosen uniformly. Each other is a point x with probability

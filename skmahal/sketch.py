@@ -2,8 +2,10 @@
 
 import warnings
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.exceptions import DataDimensionalityWarning
@@ -15,6 +17,7 @@ from skmahal._core.bounds import SKETCHES, failure, sketch_size
 from skmahal._core.checks import check_finite
 from skmahal._core.saved import FLOATS, array_from, csr_from, require, saved_csr
 from skmahal._core.sketches import draw, toarray
+from skmahal._core.types import Auto, Floats, Metric, RandomState, Rows, Sketch
 from skmahal._estimator import (
     Persistent,
     generator_from,
@@ -104,14 +107,14 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
 
     def __init__(
         self,
-        m="auto",
+        m: int | Auto = "auto",
         *,
-        eps=0.1,
-        delta=0.01,
-        metric_learner=None,
-        sketch="gaussian",
-        random_state=None,
-    ):
+        eps: float = 0.1,
+        delta: float = 0.01,
+        metric_learner: Metric | None = None,
+        sketch: Sketch = "gaussian",
+        random_state: RandomState = None,
+    ) -> None:
         self.m = m
         self.eps = eps
         self.delta = delta
@@ -120,7 +123,7 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
         self.random_state = random_state
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None):
+    def fit(self, X: Rows, y: ArrayLike | None = None) -> Self:
         """Learn the metric and draw the sketch.
 
         Parameters
@@ -138,7 +141,8 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
             X = validated(self, X, **_POINTS)
             n, d = X.shape
             U, learner = resolve_components(self.metric_learner, X, y, d)
-            m, k, share = self.m, d if U is None else len(U), self.delta / n
+            m: Any = self.m
+            k, share = d if U is None else len(U), self.delta / n
             if isinstance(m, str):
                 # No sketch is drawn if no number of rows below k keeps the promise.
                 none = k == 1 or failure(self.eps, k - 1, sketch=self.sketch) > share
@@ -156,7 +160,7 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
                 )
         return self
 
-    def transform(self, X):
+    def transform(self, X: Rows) -> Floats:
         """Sketch points. O(nmd).
 
         Parameters
@@ -176,7 +180,7 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
         return safe_sparse_dot(*factors, dense_output=True)
 
     @property
-    def components_(self):
+    def components_(self) -> Floats:
         """The matrix that `transform` multiplies points by."""
         return toarray(self._components)
 

@@ -14,9 +14,7 @@ def snapshot(value, path="index"):
     if isinstance(value, np.ndarray) and value.dtype != object:
         return {path: (value.dtype, value.shape, value.tobytes())}
     if isinstance(value, pd.DataFrame):
-        # NumPy before 1.25 warns where NaN becomes text.
-        with np.errstate(invalid="ignore"):
-            return {path: value.to_csv()}
+        return {path: value.to_csv()}
     if isinstance(value, OnlineLearner):
         # Its log has room to write to, which is not part of the state.
         return {path: (type(value), pickle.dumps(vars(value)))}

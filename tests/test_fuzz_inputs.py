@@ -389,6 +389,7 @@ def test_neighbours_under_any_learner_are_those_of_the_oracle(problem, learner, 
     assert_nearest(*found, problem.distances(), rtol=0, atol=problem.tolerance())
 
 
+@pytest.mark.filterwarnings("ignore:m=7 is more than the")
 @fuzzed(
     40,
     problem=problems_of_sparse,

@@ -14,8 +14,8 @@ import skmahal
 ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-MOST_FILES = 47
-MOST_LINES = 14_600
+MOST_FILES = 49
+MOST_LINES = 15_150
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 
@@ -24,6 +24,7 @@ INWARD = {
     "_core": set(),
     "_compat": set(),
     "_estimator": {"_core"},
+    "_show_versions": {"_core"},
     "_metric_learner": {"_core", "_estimator"},
     "inspection": {"_compat", "_core"},
     "sketch": {"_compat", "_core", "_estimator", "_metric_learner"},
@@ -50,12 +51,15 @@ def code_lines(path):
 def bodies(path):
     """Names of all functions of a file, and how many lines of code their bodies have.
 
-    The lines of a function inside another one count for both.
+    The lines of a function inside another one count for both. A signature alone, with
+    an ellipsis for its body, is no function.
     """
     code = code_lines(path)
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             statements = node.body[1:] if ast.get_docstring(node) else node.body
+            if [ast.unparse(one) for one in statements] == ["..."]:
+                continue
             lines = {
                 line
                 for statement in statements
@@ -105,6 +109,8 @@ def outer(
     def inner():
         return a  # One line.
     return inner
+
+def declared(): ...
 '''
     path = tmp_path / "counted.py"
     path.write_text(source)

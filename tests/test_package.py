@@ -4,6 +4,7 @@ import ast
 import configparser
 import importlib
 import importlib.metadata
+import importlib.util
 import inspect
 import re
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 from sklearn.base import BaseEstimator
 
 import skmahal
-from skmahal import online
+from skmahal import inspection, online
 
 ROOT = Path(skmahal.__file__).parent
 PROJECT = ROOT.parent
@@ -151,12 +152,43 @@ def test_version_and_requirements_are_those_of_setup_cfg():
 
 
 def test_the_project_has_its_files():
-    for name in ["LICENSE", "README.md", "pyproject.toml", "setup.cfg"]:
+    community = ["CODE_OF_CONDUCT.md", "CONTRIBUTING.md", "RELEASING.md", "SECURITY.md"]
+    settings = ["MANIFEST.in", "pyproject.toml", "setup.cfg", ".pre-commit-config.yaml"]
+    for name in ["LICENSE", "README.md", *community, *settings]:
         assert (PROJECT / name).is_file(), name
+    manifest = (PROJECT / "MANIFEST.in").read_text(encoding="utf-8").split()
+    assert {*community, "CHANGELOG.md", "CITATION.cff", "tests", "docs"} <= {*manifest}
     targets = re.findall(r"^([a-z-]+):", (PROJECT / "Makefile").read_text(), re.M)
     for name in ["demo", "test", "stress", "test-oldest", "test-clients", "bench"]:
         assert name in targets
-    assert {"docs", "lint"} <= set(targets)
+    assert {"docs", "lint", "dist"} <= set(targets)
+
+
+def test_the_version_is_the_same_everywhere():
+    """A release has a date; a version under development is not cited."""
+    version = skmahal.__version__
+    changes = (PROJECT / "CHANGELOG.md").read_text(encoding="utf-8")
+    latest, when = re.search(r"^(\S+) \((.+)\)\n-+$", changes, re.M).groups()
+    assert latest == version.split(".dev")[0]
+    released = re.fullmatch(r"\d{4}-\d\d-\d\d", when)
+    assert bool(released) != (when == "unreleased")
+    assert bool(released) == ("dev" not in version)
+    if released:
+        citation = (PROJECT / "CITATION.cff").read_text(encoding="utf-8")
+        assert f"\nversion: {version}\n" in citation
+
+
+def test_the_python_versions_are_the_same_everywhere():
+    settings = configparser.ConfigParser()
+    settings.read(PROJECT / "setup.cfg", encoding="utf-8")
+    classifiers = settings["metadata"]["classifiers"]
+    versions = re.findall(r":: Python :: (3\.\d+)$", classifiers, re.M)
+    assert settings["options"]["python_requires"] == f">={versions[0]}"
+    tools = (PROJECT / "pyproject.toml").read_text(encoding="utf-8")
+    assert f'target-version = "py{versions[0].replace(".", "")}"' in tools
+    workflow = PROJECT / ".github" / "workflows" / "test.yml"
+    tested = re.search(r"python: \[(.*)\]", workflow.read_text(encoding="utf-8"))[1]
+    assert re.findall(r'"(.*?)"', tested) == versions
 
 
 # Words that say nothing to a reader who has not written the code.
@@ -168,7 +200,7 @@ AVOIDED = re.compile(
 
 
 def test_words_are_those_of_a_user_guide():
-    paths = [*MODULES, *(PROJECT / "docs").glob("*.rst"), PROJECT / "README.md"]
+    paths = [*MODULES, *(PROJECT / "docs").glob("*.rst"), *PROJECT.glob("*.md")]
     found = [
         f"{path.name}:{number}: {line.strip()}"
         for path in paths
@@ -193,6 +225,7 @@ def test_public_names():
         "components_from",
         "enable_metric_learn",
         "sample_seeds",
+        "show_versions",
         "warm_up",
     ]
     assert set(skmahal.__all__) == {
@@ -264,6 +297,70 @@ def states_cost(name):
         return True
     pointer = re.search(r"(?:cost as in|[Oo]therwise as) :meth:`(\w+)`", text)
     return bool(pointer) and states_cost(f"{cls}.{pointer[1]}")
+
+
+def signatures():
+    """Public functions and methods, constructors among them, by name."""
+    found = {**CALLABLE, **{name: cls.__init__ for name, cls in CLASSES.items()}}
+    for name in inspection.__all__:
+        cls = getattr(inspection, name)
+        found |= {f"{name}.{member}": value for member, value in public_members(cls)}
+    properties = {
+        name: member.fget
+        for name, member in MEMBERS.items()
+        if isinstance(member, property) and inspect.isfunction(member.fget)
+    }
+    for name, member in {**found, **properties}.items():
+        # A method that is available under a condition is inside a descriptor.
+        function = getattr(member, "fn", getattr(member, "__func__", member))
+        function = inspect.unwrap(getattr(function, "fget", function) or function)
+        if inspect.isfunction(function):
+            yield name, inspect.signature(function)
+
+
+def untyped(signature):
+    """Parameters without an annotation, and "return" if the result has none."""
+    parameters = signature.parameters.values()
+    empty = inspect.Parameter.empty
+    names = [one.name for one in parameters if one.annotation is empty]
+    names += ["return"] * (signature.return_annotation is inspect.Signature.empty)
+    return [name for name in names if name not in ("self", "cls")]
+
+
+def test_untyped_signatures_are_seen():
+    def function(self, a, b: int, *args, **kwargs: int):
+        pass
+
+    assert untyped(inspect.signature(function)) == ["a", "args", "return"]
+    names = dict(signatures())
+    assert len(names) > 200
+    assert {
+        "warm_up",
+        "LEGO",
+        "LEGO.predict",
+        "POLA.threshold_",
+        "MetricMaintenance.restored",
+        "RecallDisplay.from_estimator",
+        "SketchedMahalanobisClassifier.classes_",
+    } <= names.keys()
+
+
+def test_public_signatures_are_typed():
+    """mypy, in ``make lint``, says whether the types are right."""
+    found = {name: untyped(signature) for name, signature in signatures()}
+    assert not {name: missing for name, missing in found.items() if missing}
+    assert (ROOT / "py.typed").is_file()
+
+
+def test_versions_are_shown(capsys):
+    skmahal.show_versions()
+    text = capsys.readouterr().out
+    assert text.startswith(f"skmahal: {skmahal.__version__}\n")
+    for name in ("numpy", "scipy", "scikit-learn"):
+        assert f"{name}: {importlib.metadata.version(name)}\n" in text
+    assert ("compiled by numba" in text) == bool(importlib.util.find_spec("numba"))
+    assert re.search(r"^ +threads: [1-9]\d*$", text, re.M)
+    assert re.search(r"^blas: \w+:$", text, re.M)
 
 
 def test_public_functions_state_their_cost():

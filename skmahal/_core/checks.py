@@ -2,20 +2,30 @@
 
 import math
 import numbers
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike, DTypeLike
 from scipy import sparse
 
 from .points import block
 from .saved import is_mapped
 from .threads import slices
+from .types import Indices
 
 # Of an array that is mapped from a file, so many bytes are read at a time.
 _BLOCK_BYTES = 1 << 24
 
 
-def as_matrix(name, value, *, dtype, columns=None, rows=None, mapped=False):
+def as_matrix(
+    name: str,
+    value: Any,
+    *,
+    dtype: DTypeLike,
+    columns: int | None = None,
+    rows: int | None = None,
+    mapped: bool = False,
+) -> np.ndarray:
     """`value` as a finite, non-empty 2-d array of `dtype`.
 
     A single row may be given flat. The result may share memory with `value`. Not much
@@ -72,12 +82,6 @@ def as_points(name, value, dtype=None, columns=None):
         raise ValueError(f"{name} must be real, got complex numbers.")
     if columns is not None and value.shape[1] != columns:
         raise ValueError(f"{name} has {value.shape[1]} columns, expected {columns}.")
-    if value.format in ("csr", "csc"):
-        # SciPy before 1.11 sums duplicate entries in place when it converts the type.
-        # Not tested on `value` itself, where SciPy would store the result.
-        parts = value.data, value.indices, value.indptr
-        view = type(value)(parts, shape=value.shape, copy=False)
-        value = value if view.has_canonical_format else value.copy()
     with np.errstate(over="ignore"):
         rows = sparse.csr_matrix(value, dtype=dtype)
     check_finite(name, rows.data)
@@ -155,7 +159,9 @@ def as_change(metric, rows, additive, low_rank, k, d):
     return Change(low_rank, rows, additive, metric)
 
 
-def as_indices(name, value, n, *, unique=False, masks=False):
+def as_indices(
+    name: str, value: ArrayLike, n: int, *, unique: bool = False, masks: bool = False
+) -> Indices:
     """`value` as a 1-d integer array of positions below `n`; -1 stands for the last.
 
     With `masks`, `n` booleans stand for the positions where they are True.
@@ -184,7 +190,9 @@ def as_indices(name, value, n, *, unique=False, masks=False):
     return indices
 
 
-def as_pairs(i, j, n):
+def as_pairs(
+    i: ArrayLike, j: ArrayLike, n: int
+) -> tuple[Indices, Indices, tuple[int, ...]]:
     """Positions `i` and `j` of pairs, broadcast: two 1-d arrays and their shape."""
     arrays = []
     for name, value in (("i", i), ("j", j)):

@@ -25,7 +25,7 @@ from .threads import run, slices
 
 # Codes have a multiple of so many columns, which loops read at a time.
 _WIDTH = 32
-ARRAYS = ("codes", "steps", "errors", "sizes", "lead")
+ARRAYS: tuple[str, ...] = ("codes", "steps", "errors", "sizes", "lead")
 ARRAYS += ("short", "short_steps", "short_errors", "short_rests")
 # Numbers that stay in cache in float64.
 _BLOCK_NUMBERS = 1 << 19

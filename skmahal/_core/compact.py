@@ -1,6 +1,9 @@
 """An index without its points: sketches or 8-bit codes that answer alone."""
 
+from typing import Any, Literal, overload
+
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from .bounds import failure
@@ -10,6 +13,7 @@ from .guarantees import probability_text
 from .points import row_squares
 from .saved import FLOATS, array_from, expecting, opened, require, stamped
 from .threads import slices
+from .types import FloatOrFloats, Floats, Indices, Rows
 
 _TILE_BYTES = 1 << 23
 
@@ -69,8 +73,17 @@ class SketchesOnly:
     """
 
     def __init__(
-        self, kind, map, origin, rows, unit, eps, delta, steps=None, errors=None
-    ):
+        self,
+        kind: Literal["sketch", "codes"],
+        map: Floats | None,
+        origin: Floats,
+        rows: np.ndarray,
+        unit: float,
+        eps: float,
+        delta: float,
+        steps: Floats | None = None,
+        errors: Floats | None = None,
+    ) -> None:
         self.kind, self.map, self.origin = kind, map, origin
         self.rows, self.steps, self.errors = rows, steps, errors
         self.unit, self.eps, self.delta = unit, eps, delta
@@ -96,9 +109,9 @@ class SketchesOnly:
             )
         raise AttributeError(f"SketchesOnly has no attribute {name!r}.")
 
-    def guarantee(self):
+    def guarantee(self) -> str:
         """What is promised, in words. O(n)."""
-        if self.kind == "codes":
+        if self.errors is not None:
             return (
                 "Every distance to point i is within errors[i] of the exact one, for "
                 f"all queries.\nThe largest error is {self.errors.max():.3g}."
@@ -111,7 +124,7 @@ class SketchesOnly:
             "promised."
         )
 
-    def distances(self, X):
+    def distances(self, X: Rows) -> Floats:
         """Estimated distances from queries to all points, (queries, n).
 
         O(wd + nw) a query, with w numbers held of a point.
@@ -133,7 +146,7 @@ class SketchesOnly:
             D[:, here] = self.unit * np.sqrt(np.maximum(squares, 0))
         return D
 
-    def pair_distances(self, i, j):
+    def pair_distances(self, i: ArrayLike, j: ArrayLike) -> FloatOrFloats:
         """Estimated distances between points, whose positions are broadcast. O(w)."""
         i, j, shape = as_pairs(i, j, self.n)
         found = np.empty(len(i), self.dtype)
@@ -142,7 +155,26 @@ class SketchesOnly:
             found[here] = self.unit * np.sqrt(row_squares(gaps))
         return found.reshape(shape) if shape else found[0]
 
-    def kneighbors(self, X, n_neighbors=5, return_distance=True):
+    # Without distances, the positions alone are returned.
+    @overload
+    def kneighbors(
+        self,
+        X: Rows,
+        n_neighbors: int = 5,
+        return_distance: Literal[True] = True,
+    ) -> tuple[Floats, Indices]: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Rows,
+        n_neighbors: int = 5,
+        return_distance: bool = True,
+    ) -> Any: ...
+
+    def kneighbors(
+        self, X: Rows, n_neighbors: int = 5, return_distance: bool = True
+    ) -> Any:
         """The points of smallest estimated distance, and these distances.
 
         Both of shape (queries, n_neighbors), in ascending order. O(wd + nw) a query.

@@ -8,14 +8,17 @@ a signal that interrupts a waiting thread does not interrupt the compiler.
 import _thread
 import sys
 import threading
+from collections.abc import Sequence
 from functools import lru_cache
 from importlib import import_module
 from importlib.util import find_spec
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 # Seconds after which a message says what is waited for.
 _PATIENCE = 1.0
+_LOOPS = "skmahal._core._numba"
 
 _ready = {}
 _said = threading.Event()
@@ -33,7 +36,7 @@ def kernels(dtype=None, way=None):
     return _wait_for(dtype, way) if module is None else module
 
 
-def warm_up(dtypes=(np.float32, np.float64)):
+def warm_up(dtypes: Sequence[DTypeLike] = (np.float32, np.float64)) -> None:
     """Compile the loops of the search now, rather than with the first query.
 
     numba keeps what it compiles on disk, so that only the first call after an
@@ -70,7 +73,7 @@ def _wait_for(dtype, way):
 
     def load():
         try:
-            module = import_module("skmahal._core._numba")
+            module = import_module(_LOOPS)
             if dtype is not None and available():
                 _compile(module, dtype, way)
             result["module"] = module
@@ -80,16 +83,21 @@ def _wait_for(dtype, way):
             working.release()
 
     _thread.start_new_thread(load, ())
-    if not working.acquire(timeout=_PATIENCE):
-        if not _said.is_set():
+    while not working.acquire(timeout=_PATIENCE):
+        if not _said.is_set() and _is_compiling():
             _said.set()
-            message = "skmahal: loading the search; the first time, it is compiled"
+            message = "skmahal: compiling the search, once for this installation ..."
             print(message, file=sys.stderr)
-        working.acquire()
     if "error" in result:
         raise result["error"]
     _ready[dtype, way] = result["module"]
     return result["module"]
+
+
+def _is_compiling():
+    """Whether a loop was not found on disk; to load one may take its time too."""
+    loops = vars(sys.modules.get(_LOOPS, sys)).copy().values()
+    return any(loop.stats.cache_misses for loop in loops if hasattr(loop, "stats"))
 
 
 def _compile(module, dtype, way):

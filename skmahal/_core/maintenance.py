@@ -1,10 +1,13 @@
 """The paper's data structure, corrected: sketches that follow metric and points."""
 
 import os
+from collections.abc import Mapping
 from copy import deepcopy
 from hashlib import blake2b
+from typing import Any, Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 
 from . import bounds
@@ -25,6 +28,7 @@ from .compact import SketchesOnly, from_images
 from .guarantees import (
     METHODS,
     Audit,
+    Guarantee,
     audit_pairs,
     audit_recall,
     guarantee,
@@ -37,6 +41,7 @@ from .saved import expecting, integer_from, opened, require, stamped
 from .search import cost_of_all
 from .sketches import Sketches, check_memory, draw
 from .threads import slices
+from .types import Auto, Candidates, FloatOrFloats, Floats, Indices, Power, Rows, Sketch
 
 _KEY_BYTES = 32
 _DEFAULT_L = 10
@@ -143,22 +148,22 @@ class MetricMaintenance:
 
     def __init__(
         self,
-        U,
-        X,
+        U: ArrayLike | None,
+        X: Rows,
         *,
-        eps=0.2,
-        delta=0.01,
-        m="auto",
-        L=_DEFAULT_L,
-        R="auto",
-        lead=0,
-        sketch="gaussian",
-        n_neighbors=10,
-        adaptive=False,
-        recall=None,
-        seed=None,
-        records=None,
-    ):
+        eps: float = 0.2,
+        delta: float = 0.01,
+        m: int | Auto = "auto",
+        L: int = _DEFAULT_L,
+        R: int | Auto = "auto",
+        lead: int | Auto = 0,
+        sketch: Sketch = "gaussian",
+        n_neighbors: int = 10,
+        adaptive: bool = False,
+        recall: float | None = None,
+        seed: int | None = None,
+        records: np.ndarray | None = None,
+    ) -> None:
         """Initialize: keep U and the x_i. Π_j and x̃_ij are computed on first use."""
         self._set_parameters(eps, delta, m, L, R, lead, sketch, adaptive, recall)
         seeds, self._seeded = as_seeds("seed", seed), seed is not None
@@ -172,7 +177,7 @@ class MetricMaintenance:
         if self.L > _DEFAULT_L and not self.adaptive:
             check_memory(self.L, m, n, k, X.dtype.itemsize)
         aims = {"n_neighbors": n_neighbors, "eps": self.eps, "recall": self.recall}
-        self.index = Index(U, X, records=records, **aims)
+        self.index: Any = Index(U, X, records=records, **aims)
         key = np.random.default_rng(seeds).bytes(_KEY_BYTES)
         self._held, self._pool = self._new_sketches(m, key), None
         self._missed = -1, 0.0
@@ -229,7 +234,7 @@ class MetricMaintenance:
         size = f"n={self.n}, d={self.d}, k={self.k}, m={self.m}, L={self.L}"
         return f"MetricMaintenance({size}, lead={self.parameters['lead']!r})"
 
-    def update_u(self, u, a, jobs=1):
+    def update_u(self, u: ArrayLike, a: ArrayLike, jobs: int = 1) -> None:
         """UpdateU: add `u` to row `a` of U, so that x̃_ij += Π_j[:, a] uᵀx_i.
 
         `u` is (d,) or (c, d); rows `a` are distinct. `jobs` threads read the points.
@@ -241,7 +246,7 @@ class MetricMaintenance:
             change = row_change(a, u, self.k)
             self.index.add_low_rank(*change, jobs=as_count("jobs", jobs))
 
-    def set_rows(self, u, a, jobs=1):
+    def set_rows(self, u: ArrayLike, a: ArrayLike, jobs: int = 1) -> None:
         """UpdateU by value: set row `a` of U to `u`. Otherwise as :meth:`update_u`."""
         with self.index.lock.changing():
             a = as_indices("a", a, self.k, unique=True)
@@ -250,7 +255,7 @@ class MetricMaintenance:
             change, U[a] = row_change(a, u - U[a], self.k), u
             self.index.add_low_rank(*change, result=U, jobs=as_count("jobs", jobs))
 
-    def update_low_rank(self, W, V, jobs=1):
+    def update_low_rank(self, W: ArrayLike, V: ArrayLike, jobs: int = 1) -> None:
         """UpdateU of all rows: ``U += W Vᵀ``, so that x̃_ij += Π_j W (Vᵀx_i).
 
         W is (k, p) or (k,), and V is (d, p) or (d,). O(p(nd + kd)), and O(np) per
@@ -260,7 +265,7 @@ class MetricMaintenance:
             W, V = as_low_rank(W, V, self.k, self.d)
             self.index.add_low_rank(W, V, jobs=as_count("jobs", jobs))
 
-    def set_metric(self, U, jobs=1):
+    def set_metric(self, U: ArrayLike, jobs: int = 1) -> None:
         """UpdateU to any other U, also of another k, which draws new sketches.
 
         A difference of low rank is added in one pass over the points. Otherwise squared
@@ -276,7 +281,9 @@ class MetricMaintenance:
         to_dense = sparse.issparse(rows) and not sparse.issparse(self.X)
         return rows.toarray() if to_dense else rows
 
-    def update_x(self, z, i, records=None):
+    def update_x(
+        self, z: Rows, i: ArrayLike, records: np.ndarray | None = None
+    ) -> None:
         """UpdateX: replace the point x_i by `z`, so that x̃_ij = Π_j U z.
 
         `z` is (d,) or (c, d); the positions `i` are distinct. `records` are those of
@@ -290,7 +297,7 @@ class MetricMaintenance:
                 raise ValueError(f"z has {rows} rows, expected {c}, one for each i.")
             self.index.assign(i, z, records)
 
-    def append(self, X, records=None):
+    def append(self, X: Rows, records: np.ndarray | None = None) -> None:
         """UpdateX at the end: add points. O(kd + d log n) each, and O(mk) per sketch.
 
         If m is "auto" and too small for the promise at the new size, new sketches are
@@ -299,7 +306,7 @@ class MetricMaintenance:
         with self.index.lock.changing():
             self.index.append(self._new_points("X", X), records)
 
-    def remove(self, indices):
+    def remove(self, indices: ArrayLike) -> None:
         """UpdateX by removal: later points move up, as with `numpy.delete`. O(nd)."""
         with self.index.lock.changing():
             indices, n = np.unique(as_indices("indices", indices, self.n)), self.n
@@ -308,7 +315,7 @@ class MetricMaintenance:
             if indices.size:
                 self.index.remove(indices)
 
-    def refresh_sketches(self):
+    def refresh_sketches(self) -> None:
         """Draw a new key, new Π_j and new leading directions. O(nk(lead + Lm)), later.
 
         What was learned about the old sketches from results is then worthless.
@@ -323,7 +330,7 @@ class MetricMaintenance:
 
             self.index.lock.write(exchange)
 
-    def query_pair(self, i, j):
+    def query_pair(self, i: ArrayLike, j: ArrayLike) -> FloatOrFloats:
         """QueryPair: estimates of ‖U(x_i - x_j)‖, the median of ‖x̃_ir - x̃_jr‖.
 
         The R sketches r are chosen by a keyed hash of the pair and of the version.
@@ -342,7 +349,7 @@ class MetricMaintenance:
                     found[part] = sketches.pair_distances(i[part], j[part], R)
         return found.reshape(shape) if shape else found[0]
 
-    def query_all(self, q, jobs=1):
+    def query_all(self, q: Rows, jobs: int = 1) -> Floats:
         """QueryAll: estimates of all ‖U(q - x_i)‖, the medians of ‖Π_j U q - x̃_ij‖.
 
         (n,) for one query, (queries, n) for many. O(kd + R(mk + nm) + n lead) each. If
@@ -426,7 +433,9 @@ class MetricMaintenance:
         """The sketches of a way, and how many of them serve a query."""
         return (self._pooled, 1) if way == "pooled" else (self._sketches, self.R)
 
-    def sketches_only(self, kind=None):
+    def sketches_only(
+        self, kind: Literal["sketch", "codes"] | None = None
+    ) -> SketchesOnly:
         """A read-only index that does not hold the points: a :class:`SketchesOnly`.
 
         "sketch" keeps one sketch, whose rows keep the promise of :meth:`query_all` for
@@ -456,7 +465,9 @@ class MetricMaintenance:
             rows = (rows / unit).astype(self.dtype)
             return SketchesOnly("sketch", Pi @ U / unit, origin, rows, unit, *rest)
 
-    def sub_sum(self, q, i, j, power=2):
+    def sub_sum(
+        self, q: Rows, i: int, j: int | None, power: Power = 2
+    ) -> FloatOrFloats:
         """SubSum: the exact sum of ``d ** power`` over the points i … j - 1.
 
         O(kd + d log n) per query for power 2, from the tree; O(kd + (j - i) d) for
@@ -469,7 +480,13 @@ class MetricMaintenance:
             sums = self.index.sums(Q, i, j, as_choice("power", power, (1, 2)))
         return sums[0] if np.ndim(q) == 1 else sums
 
-    def sample_exact(self, q, size=1, power=1, random_state=None):
+    def sample_exact(
+        self,
+        q: Rows,
+        size: int = 1,
+        power: Power = 1,
+        random_state: int | np.random.Generator | None = None,
+    ) -> Indices:
         """SampleExact: `size` indices with probability exactly ∝ ``d ** power``.
 
         (size,) for one query, (queries, size) for many; uniform if every distance is
@@ -483,25 +500,29 @@ class MetricMaintenance:
         draws = self.index.sample(Q, size, power, rng)
         return draws[0] if np.ndim(q) == 1 else draws
 
-    def exact_pair(self, i, j):
+    def exact_pair(self, i: ArrayLike, j: ArrayLike) -> FloatOrFloats:
         """Exact distances of the points `i` and `j`, broadcast. O(kd) each."""
         with self.index.lock.reading():
             i, j, shape = as_pairs(i, j, self.n)
             found = self.index.pair_distances(i, j)
         return found.reshape(shape) if shape else found[0]
 
-    def exact_all(self, q, jobs=1):
+    def exact_all(self, q: Rows, jobs: int = 1) -> Floats:
         """Exact distances of one query, (n,), or of many, (queries, n). O(kd + nd)."""
         Q = as_points("q", q, self.dtype, columns=self.d)
         found = self.index.distances(Q, as_count("jobs", jobs))
         return found[0] if np.ndim(q) == 1 else found
 
-    def radius_neighbors(self, Q, radius, jobs=1):
+    def radius_neighbors(
+        self, Q: Rows, radius: float, jobs: int = 1
+    ) -> tuple[list[Floats], list[Indices]]:
         """All points within `radius`: lists of distances and of indices. O(kd + nd)."""
         Q, jobs = as_points("Q", Q, self.dtype, columns=self.d), as_count("jobs", jobs)
         return self.index.radius_neighbors(Q, as_length("radius", radius), jobs)
 
-    def kneighbors(self, Q, K, candidates="exact", jobs=1):
+    def kneighbors(
+        self, Q: Rows, K: int, candidates: Candidates = "exact", jobs: int = 1
+    ) -> tuple[Floats, Indices]:
         """The K nearest points: exact distances and indices, (queries, K).
 
         `candidates` "exact" uses no sketch, and `jobs` threads; if a `recall` was set,
@@ -626,7 +647,9 @@ class MetricMaintenance:
         each = self.dtype.itemsize * max(numbers, self.d, self.k)
         return max(1, self.index.working_bytes // each)
 
-    def guarantee(self, n_queries=1000, *, candidates="exact"):
+    def guarantee(
+        self, n_queries: int = 1000, *, candidates: Candidates = "exact"
+    ) -> Guarantee:
         """State what is promised at present, in numbers and in words.
 
         O(1), unless the recall is due to be measured.
@@ -642,7 +665,7 @@ class MetricMaintenance:
             rest = self.ways(), self.index.n_neighbors
             return self._guarantee(n_queries, neighbors, *rest)
 
-    def ways(self):
+    def ways(self) -> dict[str, str]:
         """How `distances` and `pair_distances` are computed at present.
 
         "exact", "enclosed", "sketched" by a median, or "pooled", by one sketch. Where
@@ -691,7 +714,7 @@ class MetricMaintenance:
             if any(times[way])
         }
 
-    def audit(self, n_pairs=1000, random_state=None):
+    def audit(self, n_pairs: int = 1000, random_state: int | None = None) -> Audit:
         """Compare distances with exact ones, and judge the sketches in use.
 
         `random_state` determines the pairs. O(kd) per pair, and O(kd + nd) for each of
@@ -748,7 +771,7 @@ class MetricMaintenance:
         sketches, R = self._used(way)
         return float(bounds.failure(self.eps, sketches.m, R, self.sketch))
 
-    def check(self):
+    def check(self) -> float:
         """Assert invariants; return the largest relative error of norms. O(nkd)."""
         with self.index.lock.reading():
             if self._sketches.drawn:
@@ -758,7 +781,7 @@ class MetricMaintenance:
                 assert len(lead) <= 1, "leading directions"
             return self.index.check()
 
-    def saved(self):
+    def saved(self) -> dict[str, Any]:
         """Everything as plain values, the secret key among them. O(n)."""
         with self.index.lock.reading():
             caches, drawn = self.index.caches, []
@@ -776,7 +799,7 @@ class MetricMaintenance:
             }
 
     @classmethod
-    def restored(cls, state):
+    def restored(cls, state: Mapping[str, Any]) -> Self:
         """The object whose :meth:`saved` values these are. O(n)."""
         new = cls.__new__(cls)
         new._set_parameters(**state["parameters"])

@@ -7,9 +7,11 @@ of ITML or LEGO. U is held in float64, whatever the type of the points.
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import linalg
 
 from .checks import as_matrix
+from .types import Floats
 
 # What a low-rank difference may leave out of a row, in units of its rounding error.
 _ROUNDING = 16
@@ -20,7 +22,12 @@ _MOST_RANK = 32
 _MATRICES = ("A", "VI", "V")
 
 
-def components_from(*, A=None, VI=None, V=None):
+def components_from(
+    *,
+    A: ArrayLike | None = None,
+    VI: ArrayLike | None = None,
+    V: ArrayLike | None = None,
+) -> Floats:
     r"""U with :math:`U^\top U = A`, from A itself or from a covariance matrix.
 
     The squared distance is :math:`(x - z)^\top A (x - z)`. Exactly one matrix is given,

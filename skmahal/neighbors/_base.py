@@ -1,32 +1,41 @@
 """What all estimators share: parameters, fitting, changes and neighbour queries."""
 
+import warnings
 from contextlib import nullcontext
 from copy import copy
+from functools import lru_cache
 from numbers import Integral, Real
 from operator import attrgetter
+from typing import Any, Literal, Self, overload
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn import get_config
+from sklearn.exceptions import EfficiencyWarning
 from sklearn.utils.validation import check_is_fitted
 
 from skmahal import _metric_learner as learners
 from skmahal._compat import (
+    CallbackSupport,
     HasMethods,
     Interval,
     KNeighborsMixin,
     Options,
     RadiusNeighborsMixin,
     StrOptions,
+    fit_task,
 )
 from skmahal._core import checks
 from skmahal._core.bounds import SKETCHES
-from skmahal._core.guarantees import METHODS
+from skmahal._core.guarantees import METHODS, Guarantee
 from skmahal._core.index import WORKING_BYTES
+from skmahal._core.kernels import available
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.points import records_from
 from skmahal._core.search import without_own
 from skmahal._core.threads import one_blas_thread, thread_count
+from skmahal._core.types import Engine, Floats, Metric, Mode, Rows
 from skmahal._estimator import (
     Persistent,
     require_width,
@@ -37,13 +46,13 @@ from skmahal._estimator import (
 
 from ._records import Arrivals, Positions, as_ids, has_field
 
-ROWS = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
+ROWS: dict[str, Any] = {"accept_sparse": "csr", "dtype": (np.float64, np.float32)}
 _FLOATS = frozenset(map(np.dtype, ROWS["dtype"]))
 _MODES = ("connectivity", "distance")
 
 # Parameters of MetricMaintenance with the same name here.
-_OF_MAINTENANCE = ("eps", "delta", "m", "L", "R", "lead", "sketch", "n_neighbors")
-_OF_MAINTENANCE += ("adaptive", "recall")
+_OF_MAINTENANCE: tuple[str, ...] = ("eps", "delta", "m", "L", "R", "lead", "sketch")
+_OF_MAINTENANCE += ("n_neighbors", "adaptive", "recall")
 
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
@@ -51,13 +60,19 @@ _POSITIVE = Interval(Integral, 1, None, closed="left")
 # Names that scikit-learn has for the metrics there are.
 _METRICS = ("minkowski", "euclidean", "l2", "mahalanobis")
 
+# Points from which on a search without numba is worth a warning.
+_MANY_POINTS = 20_000
+
+# Tasks of a `fit`: to learn the metric, to index the points, and one that some have.
+MOST_TASKS = 3
+
 # Bytes of codes from which on threads share the work of one query, and products of
 # coordinates from which on they share that of many.
 _LARGE = 1 << 25
 _LITTLE = 1 << 23
 
 
-class SketchedNeighborsBase(Persistent):
+class SketchedNeighborsBase(CallbackSupport, Persistent):
     """An index of points under a metric, behind scikit-learn's conventions.
 
     Points, metric and sketches are in `_maintenance`. `fit` fits a copy and takes over
@@ -96,7 +111,7 @@ class SketchedNeighborsBase(Persistent):
     _fit_X = property(attrgetter("_maintenance.X"), doc="The points.")
 
     @property
-    def ids_(self):
+    def ids_(self) -> np.ndarray:
         """Ids of the points, in order of position; their positions if none were given.
 
         An array of shape (n_samples_fit,), a copy.
@@ -107,7 +122,7 @@ class SketchedNeighborsBase(Persistent):
                 return index.records["id"].copy()
             return np.arange(index.n)
 
-    def points(self, ids=None):
+    def points(self, ids: ArrayLike | None = None) -> np.ndarray | sparse.csr_matrix:
         """The points with some ids, in the type of the index. O(d) each.
 
         Parameters
@@ -149,13 +164,13 @@ class SketchedNeighborsBase(Persistent):
             return self._positions.has(one, index)
 
     @property
-    def recall_(self):
+    def recall_(self) -> float:
         """Mean recall of neighbours as last measured; 1.0 where they are exact."""
         found = self._fitted().index.measured(self.n_neighbors)
         return 1.0 if found is None else found.measured
 
     @property
-    def engine_(self):
+    def engine_(self) -> Engine:
         """How distances are computed at present.
 
         If `m` was set and `adaptive` was not, "sketched" if ``m_ * R_ + lead_ < k``,
@@ -172,7 +187,14 @@ class SketchedNeighborsBase(Persistent):
         # An "auto" lead is chosen when it is read, which takes time.
         return columns < held.k and columns + held.lead < held.k
 
-    def update_metric(self, metric=None, *, rows=None, additive=False, low_rank=None):
+    def update_metric(
+        self,
+        metric: Metric | None = None,
+        *,
+        rows: ArrayLike | None = None,
+        additive: bool = False,
+        low_rank: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
         """Change the metric; the index follows without being built again.
 
         A change of rank p costs one pass over the points, O(p n d), and so does a whole
@@ -244,7 +266,9 @@ class SketchedNeighborsBase(Persistent):
                 self._followed = followed
                 raise
 
-    def remove_points(self, indices=None, *, ids=None):
+    def remove_points(
+        self, indices: ArrayLike | None = None, *, ids: ArrayLike | None = None
+    ) -> Self:
         """Remove points; later ones move up, as with `numpy.delete`. O(n) per column.
 
         Parameters
@@ -265,7 +289,7 @@ class SketchedNeighborsBase(Persistent):
             held.remove(indices)
         return self
 
-    def refresh_sketches(self):
+    def refresh_sketches(self) -> Self:
         """Draw a new secret key and new sketches. O(n k (lead + L m)), when next used.
 
         What somebody has learned about the old sketches from their estimates is useless
@@ -278,7 +302,7 @@ class SketchedNeighborsBase(Persistent):
         self._fitted().refresh_sketches()
         return self
 
-    def check(self):
+    def check(self) -> float:
         """Assert every invariant of the index. O(n k (d + lead + L m)).
 
         Returns
@@ -288,7 +312,7 @@ class SketchedNeighborsBase(Persistent):
         """
         return self._fitted().check()
 
-    def guarantee(self, n_queries=1000):
+    def guarantee(self, n_queries: int = 1000) -> Guarantee:
         """State what the index promises at present, in numbers and in words.
 
         O(1), unless the recall is due to be measured.
@@ -364,12 +388,16 @@ class SketchedNeighborsBase(Persistent):
             raise ValueError(
                 f"recall needs n_candidates='exact', got {self.n_candidates!r}."
             )
+        if X.shape[0] >= _MANY_POINTS and not available():
+            _suggest_numba()
         given = self._given_metric()
         taught = (X, y) if known is None else (X[known], y[known])
         if known is not None and not known.any():
             taught = X, None
         name = "metric_params" if given is self.metric_params else "metric_learner"
-        U, learner = learners.resolve_components(given, *taught, X.shape[1], name)
+        with fit_task(self, "learn the metric") as task:
+            resolve = learners.resolve_components
+            U, learner = resolve(given, *taught, X.shape[1], name, task.within)
         if ids is not None:
             columns["id"] = as_ids(ids, X.shape[0])
         if self.max_points is not None:
@@ -381,9 +409,13 @@ class SketchedNeighborsBase(Persistent):
             records = records_from(last)
         parameters = {name: getattr(self, name) for name in _OF_MAINTENANCE}
         seed, jobs = seed_from(self.random_state), thread_count(self.n_jobs)
-        with one_blas_thread():
+        with fit_task(self, "index the points"), one_blas_thread():
             held = MetricMaintenance(U, X, records=records, seed=seed, **parameters)
-            held.index.prepare(jobs)
+            with held.index.lock.reading():
+                held.index.searcher(jobs)
+        if self.recall is not None:
+            with fit_task(self, "measure the recall"), one_blas_thread():
+                held.index.prepare(jobs)
         self.metric_learner_, self._followed = learner, learners.token_of(learner)
         self._maintenance = held
         self._positions, self._arrivals = Positions(), Arrivals()
@@ -591,9 +623,32 @@ class KNeighborsQueries(KNeighborsMixin):
     Functions of scikit-learn take only its own class as an index.
     """
 
+    # Without distances, the positions alone are returned.
+    @overload
     def kneighbors(
-        self, X=None, n_neighbors=None, return_distance=True, return_ids=False
-    ):
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        return_distance: Literal[True] = True,
+        return_ids: bool = False,
+    ) -> tuple[Floats, np.ndarray]: ...
+
+    @overload
+    def kneighbors(
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        return_ids: bool = False,
+    ) -> Any: ...
+
+    def kneighbors(
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        return_distance: bool = True,
+        return_ids: bool = False,
+    ) -> Any:
         """Find the nearest points of each query, and their exact distances.
 
         A query costs O(kd), bounds of all points, and O(d) for every point that these
@@ -629,7 +684,12 @@ class KNeighborsQueries(KNeighborsMixin):
                 indices = index.records["id"][indices]
         return (distances, indices) if return_distance else indices
 
-    def kneighbors_graph(self, X=None, n_neighbors=None, mode="connectivity"):
+    def kneighbors_graph(
+        self,
+        X: Rows | None = None,
+        n_neighbors: int | None = None,
+        mode: Mode = "connectivity",
+    ) -> sparse.csr_matrix:
         """Graph of the nearest points of each query; cost as in :meth:`kneighbors`.
 
         Parameters
@@ -678,14 +738,35 @@ class KNeighborsQueries(KNeighborsMixin):
 class RadiusNeighborsQueries(RadiusNeighborsMixin):
     """`radius_neighbors` and its graph, for a `SketchedNeighborsBase`."""
 
+    # Without distances, the positions alone are returned.
+    @overload
     def radius_neighbors(
         self,
-        X=None,
-        radius=None,
-        return_distance=True,
-        sort_results=False,
-        return_ids=False,
-    ):
+        X: Rows | None = None,
+        radius: float | None = None,
+        return_distance: Literal[True] = True,
+        sort_results: bool = False,
+        return_ids: bool = False,
+    ) -> tuple[np.ndarray, np.ndarray]: ...
+
+    @overload
+    def radius_neighbors(
+        self,
+        X: Rows | None = None,
+        radius: float | None = None,
+        return_distance: bool = True,
+        sort_results: bool = False,
+        return_ids: bool = False,
+    ) -> Any: ...
+
+    def radius_neighbors(
+        self,
+        X: Rows | None = None,
+        radius: float | None = None,
+        return_distance: bool = True,
+        sort_results: bool = False,
+        return_ids: bool = False,
+    ) -> Any:
         """Find all points within a distance, exactly.
 
         A query costs O(kd), bounds of all points, and O(d) for every point that these
@@ -732,8 +813,12 @@ class RadiusNeighborsQueries(RadiusNeighborsMixin):
         return (distances, indices) if return_distance else indices
 
     def radius_neighbors_graph(
-        self, X=None, radius=None, mode="connectivity", sort_results=False
-    ):
+        self,
+        X: Rows | None = None,
+        radius: float | None = None,
+        mode: Mode = "connectivity",
+        sort_results: bool = False,
+    ) -> sparse.csr_matrix:
         """Graph of all points within a distance; cost as in :meth:`radius_neighbors`.
 
         Parameters
@@ -778,6 +863,17 @@ def in_type(X, dtype):
         X = X.astype(dtype)
     checks.check_finite("X", X.data if sparse.issparse(X) else X)
     return X
+
+
+@lru_cache(maxsize=1)
+def _suggest_numba():
+    """Warn once that a search of many points is slow without numba."""
+    warnings.warn(
+        f"numba is not installed: searches of {_MANY_POINTS:,} points or more are "
+        "several times slower without it. pip install 'skmahal[fast]' installs it.",
+        EfficiencyWarning,
+        stacklevel=5,  # the call of `fit`, which scikit-learn wraps
+    )
 
 
 def memory():

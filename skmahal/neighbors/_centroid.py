@@ -2,9 +2,10 @@
 
 from copy import copy
 from numbers import Real
-from typing import NamedTuple
+from typing import Literal, NamedTuple, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
@@ -16,6 +17,7 @@ from skmahal._compat import HasMethods, Interval, StrOptions, fit_context
 from skmahal._core import checks
 from skmahal._core.metric import components_from
 from skmahal._core.saved import array_from, require
+from skmahal._core.types import Auto, Floats, Metric, Rows
 from skmahal._estimator import Persistent, require_width, undo_on_error, validated
 
 from ._classification import class_lists, codes_of, listed
@@ -104,13 +106,21 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         "priors": [None, StrOptions({"empirical"}), "array-like"],
     }
 
-    def __init__(self, metric_learner="covariance", *, shrinkage="auto", priors=None):
+    def __init__(
+        self,
+        metric_learner: Literal["covariance"] | Metric | None = "covariance",
+        *,
+        shrinkage: float | Auto = "auto",
+        priors: Literal["empirical"] | ArrayLike | None = None,
+    ) -> None:
         self.metric_learner = metric_learner
         self.shrinkage = shrinkage
         self.priors = priors
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, sample_weight=None):
+    def fit(
+        self, X: Rows, y: ArrayLike, sample_weight: ArrayLike | None = None
+    ) -> Self:
         """Learn the metric and the means of the classes.
 
         O(nd), and O(nd²) for the covariance.
@@ -132,11 +142,17 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         """
         fitted = copy(self)
         fitted._learn(X, y, None, sample_weight, restart=True)
-        self.__dict__ = vars(fitted)
+        self.__dict__ = fitted.__dict__
         return self
 
     @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y, classes=None, sample_weight=None):
+    def partial_fit(
+        self,
+        X: Rows,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+    ) -> Self:
         """Learn from more points; the result is that of one `fit` with all of them.
 
         O(d) per point and per class, and O(d²) per point for the covariance. Its metric
@@ -157,10 +173,17 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         """
         fitted, restart = copy(self), not hasattr(self, "class_count_")
         fitted._learn(X, y, classes, sample_weight, restart)
-        self.__dict__ = vars(fitted)
+        self.__dict__ = fitted.__dict__
         return self
 
-    def update_metric(self, metric=None, *, rows=None, additive=False, low_rank=None):
+    def update_metric(
+        self,
+        metric: Metric | None = None,
+        *,
+        rows: ArrayLike | None = None,
+        additive: bool = False,
+        low_rank: tuple[ArrayLike, ArrayLike] | None = None,
+    ) -> Self:
         """Change the metric. The means stay as they are, so this costs O(kd).
 
         A metric of the covariance does not follow later points any more; the covariance
@@ -200,10 +223,10 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         _check_squares("low_rank" if metric is None else "metric", U)
         fitted._components, fitted._cached = U, {}
         fitted._scatter = fitted.shrinkage_ = None
-        self.__dict__ = vars(fitted)
+        self.__dict__ = fitted.__dict__
         return self
 
-    def predict(self, X):
+    def predict(self, X: Rows) -> np.ndarray:
         """Predict the class of the largest score. O(d n_classes) per point.
 
         The first prediction after a change of the means or of the metric takes O(kd
@@ -222,7 +245,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         scores, fitted, _ = self._scores(X)
         return fitted.classes_[scores.argmax(axis=1)]
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Rows) -> Floats:
         r"""Predict probabilities; cost as in :meth:`predict`.
 
         They are proportional to :math:`\pi_c \exp(-\frac{1}{2} \|U(x - \mu_c)\|^2)`,
@@ -242,7 +265,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         """
         return softmax(self._scores(X)[0], axis=1)
 
-    def decision_function(self, X):
+    def decision_function(self, X: Rows) -> Floats:
         r"""The score of each class. O(d(k + n_classes)) per point.
 
         It is :math:`-\frac{1}{2} \|U(x - \mu_c)\|^2 + \log \pi_c`, without the last
@@ -270,18 +293,18 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         return scores - 0.5 * squares
 
     @property
-    def centroids_(self):
+    def centroids_(self) -> Floats:
         """Means of the classes, a copy; not a number for a class without points."""
         return np.where(self.class_count_[:, np.newaxis] > 0, self._means, np.nan)
 
     @property
-    def components_(self):
+    def components_(self) -> Floats:
         """U at present; a copy."""
         U = self._metric()
         return np.eye(self.n_features_in_) if U is None else U.copy()
 
     @property
-    def covariance_(self):
+    def covariance_(self) -> Floats:
         """The covariance within classes after shrinkage."""
         if self._scatter is None:
             raise AttributeError("The metric is not that of the covariance.")

@@ -1,18 +1,34 @@
 """Classification by a vote of the neighbours."""
 
+from collections.abc import Mapping
 from contextlib import contextmanager
 from copy import copy
+from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import ClassifierMixin
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.utils import column_or_1d
 from sklearn.utils.multiclass import check_classification_targets
 
-from skmahal._compat import StrOptions, fit_context
+from skmahal._compat import StrOptions, fit_context, fit_tasks
 from skmahal._core.checks import as_array, as_choice
 from skmahal._core.saved import require
+from skmahal._core.types import (
+    Auto,
+    Candidates,
+    ClassWeight,
+    Floats,
+    Metric,
+    MetricName,
+    RandomState,
+    Rows,
+    Sketch,
+    Weights,
+)
 
+from ._base import MOST_TASKS
 from ._records import as_objects
 from ._supervised import SupervisedNeighborsBase, divided_by_weight
 
@@ -75,28 +91,28 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
 
     def __init__(
         self,
-        n_neighbors=5,
+        n_neighbors: int = 5,
         *,
-        weights="uniform",
-        class_weight=None,
-        metric_learner=None,
-        m="auto",
-        L=10,
-        R="auto",
-        eps=0.2,
-        delta=0.01,
-        lead="auto",
-        sketch="gaussian",
-        n_candidates="exact",
-        recall=None,
-        adaptive=False,
-        max_points=None,
-        metric="minkowski",
-        p=2,
-        metric_params=None,
-        random_state=None,
-        n_jobs=None,
-    ):
+        weights: Weights = "uniform",
+        class_weight: ClassWeight | None = None,
+        metric_learner: Metric | None = None,
+        m: int | Auto = "auto",
+        L: int = 10,
+        R: int | Auto = "auto",
+        eps: float = 0.2,
+        delta: float = 0.01,
+        lead: int | Auto = "auto",
+        sketch: Sketch = "gaussian",
+        n_candidates: Candidates = "exact",
+        recall: float | None = None,
+        adaptive: bool = False,
+        max_points: int | None = None,
+        metric: MetricName = "minkowski",
+        p: Literal[2] = 2,
+        metric_params: Mapping[str, ArrayLike] | None = None,
+        random_state: RandomState = None,
+        n_jobs: int | None = None,
+    ) -> None:
         super().__init__(
             n_neighbors,
             weights=weights,
@@ -121,7 +137,14 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         self.class_weight = class_weight
 
     @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y, classes=None, sample_weight=None, ids=None):
+    def partial_fit(
+        self,
+        X: Rows,
+        y: ArrayLike,
+        classes: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Self:
         """Add points with labels. O(k(d + lead + Lm)) each; the first call is `fit`.
 
         Parameters
@@ -140,8 +163,9 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         if not hasattr(self, "_maintenance"):
             fitted, options = copy(self), {"reset": True, "classes": classes}
             X, y, known, columns = fitted._validated(X, y, sample_weight, **options)
-            fitted._build(X, y, ids, known, **columns)
-            self.__dict__ = vars(fitted)
+            with fit_tasks(fitted, MOST_TASKS, X, y):
+                fitted._build(X, y, ids, known, **columns)
+            self.__dict__ = fitted.__dict__
             return self
         if classes is not None:
             again = class_lists(classes, len(self._classes))
@@ -156,7 +180,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             self._append(X, y, ids, known, **columns)
         return self
 
-    def predict(self, X):
+    def predict(self, X: Rows) -> np.ndarray:
         """Predict the class with most votes; cost as in :meth:`kneighbors`.
 
         Parameters
@@ -171,7 +195,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         """
         return self._decided(X, _vote, "winner")[0]
 
-    def predict_proba(self, X):
+    def predict_proba(self, X: Rows) -> Floats | list[Floats]:
         """Predict the share of each class in the votes; cost as in :meth:`kneighbors`.
 
         Parameters
@@ -189,7 +213,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         return shares if fitted.outputs_2d_ else shares[0]
 
     @property
-    def classes_(self):
+    def classes_(self) -> np.ndarray | list[np.ndarray]:
         """The classes in ascending order, or a list of them for several outputs."""
         classes = [np.sort(known) for known in self._classes]
         return classes if self.outputs_2d_ else classes[0]

@@ -1,12 +1,26 @@
 """Graphs of neighbours as transformers."""
 
+from collections.abc import Mapping
 from numbers import Real
 from operator import attrgetter
+from typing import Literal
 
+from numpy.typing import ArrayLike
+from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 
 from skmahal._compat import Interval, StrOptions
 from skmahal._core.checks import as_count
+from skmahal._core.types import (
+    Auto,
+    Candidates,
+    Metric,
+    MetricName,
+    Mode,
+    RandomState,
+    Rows,
+    Sketch,
+)
 
 from ._base import KNeighborsQueries, RadiusNeighborsQueries
 from ._unsupervised import ExactNeighborsBase, UnlabelledNeighborsBase
@@ -65,26 +79,26 @@ class SketchedMahalanobisNeighborsTransformer(
     def __init__(
         self,
         *,
-        mode="distance",
-        n_neighbors=5,
-        metric_learner=None,
-        m="auto",
-        L=10,
-        R="auto",
-        eps=0.2,
-        delta=0.01,
-        lead="auto",
-        sketch="gaussian",
-        n_candidates="exact",
-        recall=None,
-        adaptive=False,
-        max_points=None,
-        metric="minkowski",
-        p=2,
-        metric_params=None,
-        random_state=None,
-        n_jobs=None,
-    ):
+        mode: Mode = "distance",
+        n_neighbors: int = 5,
+        metric_learner: Metric | None = None,
+        m: int | Auto = "auto",
+        L: int = 10,
+        R: int | Auto = "auto",
+        eps: float = 0.2,
+        delta: float = 0.01,
+        lead: int | Auto = "auto",
+        sketch: Sketch = "gaussian",
+        n_candidates: Candidates = "exact",
+        recall: float | None = None,
+        adaptive: bool = False,
+        max_points: int | None = None,
+        metric: MetricName = "minkowski",
+        p: Literal[2] = 2,
+        metric_params: Mapping[str, ArrayLike] | None = None,
+        random_state: RandomState = None,
+        n_jobs: int | None = None,
+    ) -> None:
         self.mode = mode
         self.n_neighbors = n_neighbors
         self.metric_learner = metric_learner
@@ -100,7 +114,7 @@ class SketchedMahalanobisNeighborsTransformer(
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def transform(self, X):
+    def transform(self, X: Rows) -> sparse.csr_matrix:
         """Compute the graph from queries to points; cost as in :meth:`kneighbors`.
 
         Parameters
@@ -171,15 +185,15 @@ class SketchedMahalanobisRadiusTransformer(
     def __init__(
         self,
         *,
-        mode="distance",
-        radius=1.0,
-        metric_learner=None,
-        max_points=None,
-        metric="minkowski",
-        p=2,
-        metric_params=None,
-        n_jobs=None,
-    ):
+        mode: Mode = "distance",
+        radius: float = 1.0,
+        metric_learner: Metric | None = None,
+        max_points: int | None = None,
+        metric: MetricName = "minkowski",
+        p: Literal[2] = 2,
+        metric_params: Mapping[str, ArrayLike] | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
         self.mode = mode
         self.radius = radius
         self.metric_learner = metric_learner
@@ -187,7 +201,7 @@ class SketchedMahalanobisRadiusTransformer(
         self.metric, self.p, self.metric_params = metric, p, metric_params
         self.n_jobs = n_jobs
 
-    def transform(self, X):
+    def transform(self, X: Rows) -> sparse.csr_matrix:
         """Compute the graph from queries to points. O(kd + nd) a query at most.
 
         Parameters

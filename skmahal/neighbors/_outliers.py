@@ -1,15 +1,18 @@
 """Outliers among points that come and go, under a metric that changes."""
 
 import warnings
+from collections.abc import Mapping
 from copy import copy
 from numbers import Integral, Real
+from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import OutlierMixin
-from sklearn.utils.metaestimators import available_if
 
-from skmahal._compat import Interval, StrOptions
+from skmahal._compat import Interval, StrOptions, available_if, fit_task
 from skmahal._core.outliers import METHODS, OutlierScores
+from skmahal._core.types import Auto, Floats, Metric, MetricName, Rows
 
 from ._base import KNeighborsQueries, workers
 from ._unsupervised import ExactNeighborsBase
@@ -135,18 +138,18 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
 
     def __init__(
         self,
-        n_neighbors=20,
+        n_neighbors: int = 20,
         *,
-        method="lof",
-        contamination="auto",
-        novelty=False,
-        metric_learner=None,
-        max_points=None,
-        metric="minkowski",
-        p=2,
-        metric_params=None,
-        n_jobs=None,
-    ):
+        method: Literal["lof", "knn"] = "lof",
+        contamination: float | Auto = "auto",
+        novelty: bool = False,
+        metric_learner: Metric | None = None,
+        max_points: int | None = None,
+        metric: MetricName = "minkowski",
+        p: Literal[2] = 2,
+        metric_params: Mapping[str, ArrayLike] | None = None,
+        n_jobs: int | None = None,
+    ) -> None:
         self.n_neighbors = n_neighbors
         self.method = method
         self.contamination = contamination
@@ -157,28 +160,30 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         self.n_jobs = n_jobs
 
     @property
-    def negative_outlier_factor_(self):
+    def negative_outlier_factor_(self) -> Floats:
         """Scores of the points as they are now; a copy."""
         with self._current() as held:
             return held.scores.copy()
 
     @property
-    def offset_(self):
+    def offset_(self) -> float:
         """Score below which points are outliers."""
         with self._current() as held:
             return held.offset
 
     @property
-    def n_neighbors_(self):
+    def n_neighbors_(self) -> int:
         """Number of neighbours in use."""
         return self._scores.K
 
     @property
-    def n_searches_(self):
+    def n_searches_(self) -> int:
         """Searches for the neighbours of a point since `fit`, with those of `fit`."""
         return self._scores.n_searches
 
-    def fit(self, X, y=None, ids=None):
+    def fit(
+        self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
+    ) -> Self:
         """Learn the metric, index the points and score them. n searches, O(n²d).
 
         Parameters
@@ -197,7 +202,9 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         return super().fit(X, y, ids)
 
     @available_if(_requires(novelty=False))
-    def fit_predict(self, X, y=None, ids=None):
+    def fit_predict(
+        self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
+    ) -> np.ndarray:
         """Fit, and say which of the points are outliers; cost as in :meth:`fit`.
 
         Only with ``novelty=False``.
@@ -217,7 +224,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
             return np.where(held.scores < held.offset, -1, 1)
 
     @available_if(_requires(novelty=True))
-    def predict(self, X):
+    def predict(self, X: Rows) -> np.ndarray:
         """Say which of new data are outliers; cost as in :meth:`score_samples`.
 
         Only with ``novelty=True``.
@@ -235,7 +242,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         return np.where(self.decision_function(X) < 0, -1, 1)
 
     @available_if(_requires(novelty=True))
-    def decision_function(self, X):
+    def decision_function(self, X: Rows) -> Floats:
         """Score new data relative to `offset_`; cost as in :meth:`score_samples`.
 
         Only with ``novelty=True``.
@@ -254,7 +261,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         return scores - offset
 
     @available_if(_requires(novelty=True))
-    def score_samples(self, X):
+    def score_samples(self, X: Rows) -> Floats:
         """Score new data. A search for K neighbours each, O(kd + nd) at most.
 
         Only with ``novelty=True``. A row of X that is also a point of the index counts
@@ -273,7 +280,9 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         """
         return self._score(X)[0]
 
-    def partial_fit(self, X, y=None, ids=None):
+    def partial_fit(
+        self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
+    ) -> Self:
         """Add points at the end; the first call is `fit`.
 
         O(nd + nK) each, and O(Kd) for every point that they become a neighbour of. If
@@ -303,7 +312,13 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         """
         return super().partial_fit(X, y, ids)
 
-    def update_points(self, indices=None, X=None, *, ids=None):
+    def update_points(
+        self,
+        indices: ArrayLike | None = None,
+        X: Rows | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> Self:
         """Replace points. O(nd + nK) each, and about K searches of O(nd).
 
         Parameters
@@ -321,7 +336,9 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         """
         return super().update_points(indices, X, ids=ids)
 
-    def remove_points(self, indices=None, *, ids=None):
+    def remove_points(
+        self, indices: ArrayLike | None = None, *, ids: ArrayLike | None = None
+    ) -> Self:
         """Remove points; later ones move up, as with `numpy.delete`.
 
         O(nK), and about K searches of O(nd) for each point.
@@ -351,7 +368,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
                 self._scores.follow_removal(version, indices, jobs)
         return self
 
-    def check(self):
+    def check(self) -> float:
         """Assert every invariant of the index and of the scores. O(n k d + n²d).
 
         Returns
@@ -398,7 +415,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
             )
         rest = self.n_neighbors, self.method, self.contamination
         self._scores = OutlierScores(self._maintenance.index, *rest)
-        with self._current() as held:
+        with fit_task(self, "score the points"), self._current() as held:
             suspect = self.method == "lof" and held.scores.min() < _SUSPECT
         if suspect and not self.novelty:
             warnings.warn(

@@ -27,7 +27,7 @@ def as_ids(ids, count):
         found = f"an array of type {array.dtype} and shape {array.shape}"
         raise ValueError(f"ids must be {expected}, got {found}.")
     if array.dtype.kind != "U":
-        if array.size and int(array.max()) > np.iinfo(np.int64).max:
+        if array.size and array.max() > np.iinfo(np.int64).max:
             raise ValueError(f"ids must fit 64 bits, got {array.max()}.")
         array = array.astype(np.int64)
     values, counts = np.unique(array, return_counts=True)

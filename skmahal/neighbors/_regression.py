@@ -1,9 +1,13 @@
 """Regression by the mean of the neighbours."""
 
+from typing import Self
+
 import numpy as np
+from numpy.typing import ArrayLike
 from sklearn.base import RegressorMixin
 
 from skmahal._compat import fit_context
+from skmahal._core.types import Floats, Rows
 
 from ._supervised import SupervisedNeighborsBase, divided_by_weight
 
@@ -46,7 +50,13 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
     _numeric = True
 
     @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y, sample_weight=None, ids=None):
+    def partial_fit(
+        self,
+        X: Rows,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Self:
         """Add points with targets. O(k(d + lead + Lm)) each; the first call is `fit`.
 
         Parameters
@@ -65,7 +75,7 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
         self._append(X, y, ids, **columns)
         return self
 
-    def predict(self, X):
+    def predict(self, X: Rows) -> Floats:
         """Predict the mean target of the neighbours; cost as in :meth:`kneighbors`.
 
         Parameters

@@ -1,18 +1,38 @@
 """The base of classifier and regressor: points with targets, weighted neighbours."""
 
+from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
+from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.utils import check_array
 
-from skmahal._compat import StrOptions, fit_context
+from skmahal._compat import StrOptions, fit_context, fit_tasks
 from skmahal._core.checks import as_count, as_matrix
 from skmahal._core.threads import slices
+from skmahal._core.types import (
+    Auto,
+    Candidates,
+    Metric,
+    MetricName,
+    RandomState,
+    Rows,
+    Sketch,
+    Weights,
+)
 from skmahal._estimator import validated
 
-from ._base import ROWS, KNeighborsQueries, SketchedNeighborsBase, changed, memory
+from ._base import (
+    MOST_TASKS,
+    ROWS,
+    KNeighborsQueries,
+    SketchedNeighborsBase,
+    changed,
+    memory,
+)
 from ._records import as_weights
 
 # Numbers at work for each neighbour of a query, beside its targets.
@@ -39,27 +59,27 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
 
     def __init__(
         self,
-        n_neighbors=5,
+        n_neighbors: int = 5,
         *,
-        weights="uniform",
-        metric_learner=None,
-        m="auto",
-        L=10,
-        R="auto",
-        eps=0.2,
-        delta=0.01,
-        lead="auto",
-        sketch="gaussian",
-        n_candidates="exact",
-        recall=None,
-        adaptive=False,
-        max_points=None,
-        metric="minkowski",
-        p=2,
-        metric_params=None,
-        random_state=None,
-        n_jobs=None,
-    ):
+        weights: Weights = "uniform",
+        metric_learner: Metric | None = None,
+        m: int | Auto = "auto",
+        L: int = 10,
+        R: int | Auto = "auto",
+        eps: float = 0.2,
+        delta: float = 0.01,
+        lead: int | Auto = "auto",
+        sketch: Sketch = "gaussian",
+        n_candidates: Candidates = "exact",
+        recall: float | None = None,
+        adaptive: bool = False,
+        max_points: int | None = None,
+        metric: MetricName = "minkowski",
+        p: Literal[2] = 2,
+        metric_params: Mapping[str, ArrayLike] | None = None,
+        random_state: RandomState = None,
+        n_jobs: int | None = None,
+    ) -> None:
         self.n_neighbors = n_neighbors
         self.weights = weights
         self.metric_learner = metric_learner
@@ -76,7 +96,13 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         self.n_jobs = n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y, sample_weight=None, ids=None):
+    def fit(
+        self,
+        X: Rows,
+        y: ArrayLike,
+        sample_weight: ArrayLike | None = None,
+        ids: ArrayLike | None = None,
+    ) -> Self:
         """Learn the metric and index the points with their targets. O(nkd).
 
         Parameters
@@ -102,13 +128,20 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         X, y, known, columns = fitted._validated(X, y, sample_weight, reset=True)
         if not columns["weight"].any():
             raise ValueError("sample_weight must not be zero for all points.")
-        fitted._build(X, y, ids, known, **columns)
-        self.__dict__ = vars(fitted)
+        with fit_tasks(fitted, MOST_TASKS, X, y):
+            fitted._build(X, y, ids, known, **columns)
+        self.__dict__ = fitted.__dict__
         return self
 
     def update_points(
-        self, indices=None, X=None, y=None, sample_weight=None, *, ids=None
-    ):
+        self,
+        indices: ArrayLike | None = None,
+        X: Rows | None = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> Self:
         """Replace points and their targets. O(k(d + lead + Lm) + d log n) each.
 
         Parameters
@@ -130,7 +163,14 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             self._replace(indices, X, ids, **columns)
         return self
 
-    def update_labels(self, indices=None, y=None, sample_weight=None, *, ids=None):
+    def update_labels(
+        self,
+        indices: ArrayLike | None = None,
+        y: ArrayLike | None = None,
+        sample_weight: ArrayLike | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> Self:
         """Set or correct the targets of points of the index. O(1) each.
 
         A `metric_learner` that learns online learns from points that had no label
@@ -166,15 +206,15 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             at = self._chosen(index, indices, ids, unique=True)
             if y is None:
                 raise ValueError("y must be given: one target for each point.")
-            y, known = self._plain([y] if np.ndim(y) == 0 else y)
-            y = check_array(y, dtype=None, ensure_2d=False, input_name="y")
-            if len(y) != len(at):
+            targets, known = self._plain([y] if np.ndim(y) == 0 else y)
+            targets = check_array(targets, dtype=None, ensure_2d=False, input_name="y")
+            if len(targets) != len(at):
                 given = "indices" if ids is None else "ids"
                 raise ValueError(
-                    f"y has {len(y)} targets, expected {len(at)}, one for each of "
-                    f"{given}."
+                    f"y has {len(targets)} targets, expected {len(at)}, one for each "
+                    f"of {given}."
                 )
-            y, _, columns = self._columns(y, known, sample_weight)
+            targets, _, columns = self._columns(targets, known, sample_weight)
             if sample_weight is None:
                 del columns["weight"]
             old = index.records[at]
@@ -187,7 +227,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             def undo():
                 index.set_records(at, old)
 
-            self._teach(index.X[at[late]], y[late], change, undo)
+            self._teach(index.X[at[late]], targets[late], change, undo)
         return self
 
     def _keeping_classes(self):

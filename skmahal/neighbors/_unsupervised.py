@@ -1,18 +1,36 @@
 """The index as an unsupervised estimator."""
 
+from collections.abc import Mapping
 from copy import copy
 from numbers import Real
+from typing import Literal, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 
-from skmahal._compat import Interval, fit_context
+from skmahal._compat import Interval, fit_context, fit_tasks
 from skmahal._core.checks import as_choice, as_count
-from skmahal._core.guarantees import relative_errors
+from skmahal._core.compact import SketchesOnly
+from skmahal._core.guarantees import Audit, relative_errors
 from skmahal._core.search import LITTLE
 from skmahal._core.threads import slices
+from skmahal._core.types import (
+    Auto,
+    Candidates,
+    FloatOrFloats,
+    Floats,
+    Indices,
+    Metric,
+    MetricName,
+    Power,
+    RandomState,
+    Rows,
+    Sketch,
+)
 from skmahal._estimator import generator_from, validated
 
 from ._base import (
+    MOST_TASKS,
     ROWS,
     KNeighborsQueries,
     RadiusNeighborsQueries,
@@ -26,7 +44,9 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
     """An index of points without targets."""
 
     @fit_context(prefer_skip_nested_validation=False)
-    def fit(self, X, y=None, ids=None):
+    def fit(
+        self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
+    ) -> Self:
         """Learn the metric and index the points. O(nkd).
 
         Parameters
@@ -44,12 +64,16 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         self : object
         """
         fitted = copy(self)
-        fitted._build(validated(fitted, X, reset=True, **ROWS), y, ids)
-        self.__dict__ = vars(fitted)
+        points = validated(fitted, X, reset=True, **ROWS)
+        with fit_tasks(fitted, MOST_TASKS, X, y):
+            fitted._build(points, y, ids)
+        self.__dict__ = fitted.__dict__
         return self
 
     @fit_context(prefer_skip_nested_validation=False)
-    def partial_fit(self, X, y=None, ids=None):
+    def partial_fit(
+        self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
+    ) -> Self:
         """Add points at the end. O(k(d + lead + Lm)) each; the first call is `fit`.
 
         If there are `max_points` already, each new point takes the position of the one
@@ -72,7 +96,13 @@ class UnlabelledNeighborsBase(SketchedNeighborsBase):
         self._append(validated(self, X, reset=False, **ROWS), y, ids)
         return self
 
-    def update_points(self, indices=None, X=None, *, ids=None):
+    def update_points(
+        self,
+        indices: ArrayLike | None = None,
+        X: Rows | None = None,
+        *,
+        ids: ArrayLike | None = None,
+    ) -> Self:
         """Replace points, which keep their ids. O(k(d + lead + Lm) + d log n) each.
 
         Parameters
@@ -248,27 +278,27 @@ class SketchedMahalanobisNeighbors(
 
     def __init__(
         self,
-        n_neighbors=5,
+        n_neighbors: int = 5,
         *,
-        radius=1.0,
-        metric_learner=None,
-        m="auto",
-        L=10,
-        R="auto",
-        eps=0.2,
-        delta=0.01,
-        lead="auto",
-        sketch="gaussian",
-        n_candidates="exact",
-        recall=None,
-        adaptive=False,
-        max_points=None,
-        metric="minkowski",
-        p=2,
-        metric_params=None,
-        random_state=None,
-        n_jobs=None,
-    ):
+        radius: float = 1.0,
+        metric_learner: Metric | None = None,
+        m: int | Auto = "auto",
+        L: int = 10,
+        R: int | Auto = "auto",
+        eps: float = 0.2,
+        delta: float = 0.01,
+        lead: int | Auto = "auto",
+        sketch: Sketch = "gaussian",
+        n_candidates: Candidates = "exact",
+        recall: float | None = None,
+        adaptive: bool = False,
+        max_points: int | None = None,
+        metric: MetricName = "minkowski",
+        p: Literal[2] = 2,
+        metric_params: Mapping[str, ArrayLike] | None = None,
+        random_state: RandomState = None,
+        n_jobs: int | None = None,
+    ) -> None:
         self.n_neighbors = n_neighbors
         self.radius = radius
         self.metric_learner = metric_learner
@@ -284,7 +314,7 @@ class SketchedMahalanobisNeighbors(
         self.random_state = random_state
         self.n_jobs = n_jobs
 
-    def distances(self, X):
+    def distances(self, X: Rows) -> Floats:
         """Distances from each query to all points, within 1 ± `eps`.
 
         :meth:`guarantee` says how they are computed, and what is promised: that all of
@@ -308,7 +338,7 @@ class SketchedMahalanobisNeighbors(
         with held.index.lock.reading():
             return self._distances(held, Q, served=True)
 
-    def pair_distances(self, i, j):
+    def pair_distances(self, i: ArrayLike, j: ArrayLike) -> FloatOrFloats:
         """Distances between points of the index, within 1 ± `eps`.
 
         O(mR + lead) each if `m` is a number. Otherwise they are exact, O(kd) each, or
@@ -331,7 +361,9 @@ class SketchedMahalanobisNeighbors(
                 return held.exact_pair(i, j)
             return held.query_pair(i, j)
 
-    def sketches_only(self, kind=None):
+    def sketches_only(
+        self, kind: Literal["sketch", "codes"] | None = None
+    ) -> SketchesOnly:
         """A read-only index that does not hold the points, for small files.
 
         Parameters
@@ -366,7 +398,13 @@ class SketchedMahalanobisNeighbors(
         """
         return self._fitted().sketches_only(kind)
 
-    def sample(self, X, n_samples=1, power=1, random_state=None):
+    def sample(
+        self,
+        X: Rows,
+        n_samples: int = 1,
+        power: Power = 1,
+        random_state: RandomState = None,
+    ) -> Indices:
         """Draw points with probability exactly proportional to their distance.
 
         O(kd) per query and O(d log n) per draw, expected; the first call after `fit`
@@ -394,7 +432,9 @@ class SketchedMahalanobisNeighbors(
         rng = generator_from(random_state)
         return index.sample(self._queries(X, index), n_samples, power, rng)
 
-    def sum_distances(self, X, start=0, stop=None, power=2):
+    def sum_distances(
+        self, X: Rows, start: int = 0, stop: int | None = None, power: Power = 2
+    ) -> Floats:
         """Sum exact ``distance ** power`` from each query to a range of points.
 
         O(kd + d log n) per query for squares, O(kd + (stop - start) d) for distances.
@@ -421,7 +461,7 @@ class SketchedMahalanobisNeighbors(
             stop = n if stop is None else as_count("stop", stop, least=start, most=n)
             return index.sums(Q, start, stop, power)
 
-    def score(self, X, y=None):
+    def score(self, X: Rows, y: ArrayLike | None = None) -> float:
         """Mean accuracy of estimated distances: 1 - relative error. O(kd + nd) each.
 
         Parameters
@@ -445,7 +485,7 @@ class SketchedMahalanobisNeighbors(
                 errors.append(found.mean(axis=1))
         return float(1 - np.mean(np.concatenate(errors)))
 
-    def audit(self, n_pairs=1000, random_state=None):
+    def audit(self, n_pairs: int = 1000, random_state: RandomState = None) -> Audit:
         """Compare estimated distances with exact ones, and judge the sketches in use.
 
         Two pools of pairs are examined: all pairs of points, and recent queries that

@@ -1,24 +1,35 @@
 """The base of the online learners: streams of pairs, thresholds, and the metric."""
 
 import warnings
+from collections.abc import Callable, Mapping
 from copy import copy
 from math import inf
 from numbers import Integral, Real
+from typing import Any, Self
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy import sparse
 from sklearn.base import ClassNamePrefixFeaturesOutMixin, TransformerMixin
 from sklearn.metrics import precision_recall_curve, roc_auc_score, roc_curve
 from sklearn.utils import ClassifierTags, check_array, column_or_1d
-from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_consistent_length, check_is_fitted
 
-from skmahal._compat import Interval, StrOptions, fit_context
+from skmahal._compat import (
+    CallbackSupport,
+    Interval,
+    StrOptions,
+    available_if,
+    fit_context,
+    fit_task,
+    fit_tasks,
+)
 from skmahal._core.checks import surely_finite
 from skmahal._core.metric import LowRank
 from skmahal._core.saved import require
 from skmahal._core.threads import slices
+from skmahal._core.types import Floats, Strategy
 from skmahal._estimator import (
     Persistent,
     generator_from,
@@ -47,7 +58,9 @@ def _fitted_with_pairs(learner):
     )
 
 
-class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent):
+class OnlineLearner(
+    CallbackSupport, ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persistent
+):
     """A metric that changes by a step of rank one for a pair of points.
 
     Subclasses define ``_steps(factor, differences, signs)``, which returns the factor
@@ -67,7 +80,12 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
     _n_features_out = property(lambda self: self._factor.shape[0])
 
     @fit_context(prefer_skip_nested_validation=True)
-    def fit(self, pairs, y, calibration_params=None):
+    def fit(
+        self,
+        pairs: ArrayLike,
+        y: ArrayLike,
+        calibration_params: Mapping[str, Any] | None = None,
+    ) -> Self:
         """Learn from pairs or labelled points in their order, from the start.
 
         Parameters
@@ -97,7 +115,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         return self
 
     @fit_context(prefer_skip_nested_validation=True)
-    def partial_fit(self, pairs, y):
+    def partial_fit(self, pairs: ArrayLike, y: ArrayLike) -> Self:
         """Learn from more pairs or labelled points; the first call is `fit`.
 
         A call that raises leaves the learner as it was; cost as in :meth:`fit`.
@@ -111,32 +129,32 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             return self._learn(pairs, y, restart="_factor" not in vars(self))
 
     @property
-    def components_(self):
+    def components_(self) -> Floats:
         """The matrix U, of shape (k, n_features), as a new array. O(kd)."""
         check_is_fitted(self)
         return self._factor.components().astype(self._dtype, copy=False)
 
     @property
-    def version_(self):
+    def version_(self) -> int:
         """Number of changes of U since `fit`."""
         check_is_fitted(self)
         return self._factor.version
 
     @property
-    def threshold_(self):
+    def threshold_(self) -> float:
         """Distance up to which `predict` gives +1."""
         check_is_fitted(self)
         given = self._threshold
         return float(self._default_threshold if given is None else given)
 
     @property
-    def classes_(self):
+    def classes_(self) -> np.ndarray:
         """The labels of pairs, -1 and 1. Not available after a fit with labels."""
         check_is_fitted(self)
         _fitted_with_pairs(self)
         return np.array([-1, 1])
 
-    def state_token(self):
+    def state_token(self) -> tuple[str, int]:
         """A name, new with every `fit` and every copy, and the version, as a tuple.
 
         It is the state that :meth:`updates_since` starts from. O(1).
@@ -144,7 +162,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         check_is_fitted(self)
         return self._factor.stream, self._factor.version
 
-    def updates_since(self, token):
+    def updates_since(self, token: tuple[str, int] | None) -> LowRank | None:
         """All changes of U since an earlier state, as one change of low rank.
 
         Parameters
@@ -173,13 +191,13 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             return None
         return LowRank(*(part.astype(self._dtype, copy=False) for part in change))
 
-    def get_mahalanobis_matrix(self):
+    def get_mahalanobis_matrix(self) -> Floats:
         """The matrix ``A = UᵀU``, of shape (n_features, n_features). O(kd²)."""
         check_is_fitted(self)
         U = self._factor.components()
         return (U.T @ U).astype(self._dtype, copy=False)
 
-    def get_metric(self):
+    def get_metric(self) -> Callable[..., float]:
         """A function ``metric(u, v, squared=False)`` of two points, O(kd) per call.
 
         It is the learned distance, and does not change with the learner. Points are
@@ -199,7 +217,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
 
         return metric
 
-    def transform(self, X):
+    def transform(self, X: ArrayLike) -> Floats:
         """``X @ components_.T``, where the learned distance is Euclidean. O(kd) each.
 
         Parameters
@@ -208,12 +226,12 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             Points, or indices if `preprocessor` is given.
         """
         check_is_fitted(self)
-        X = self._formed(X, "X", (1,))
-        X = validated(self, X, reset=False, dtype=self._dtype)
-        Z = (self._factor @ X.T.astype(self._factor.dtype, copy=False)).T
+        points = self._formed(X, "X", (1,))
+        points = validated(self, points, reset=False, dtype=self._dtype)
+        Z = (self._factor @ points.T.astype(self._factor.dtype, copy=False)).T
         return np.ascontiguousarray(Z, dtype=self._dtype)
 
-    def pair_distance(self, pairs):
+    def pair_distance(self, pairs: ArrayLike) -> Floats:
         """The learned distances of pairs, of shape (n_pairs,). O(kd) each.
 
         Parameters
@@ -222,23 +240,23 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
             Pairs of points, or of indices if `preprocessor` is given.
         """
         check_is_fitted(self)
-        pairs = self._formed(pairs, "pairs", (2,))
-        pairs = self._check_pairs(pairs, self._dtype)
-        differences = (pairs[:, 0] - pairs[:, 1]).astype(self._factor.dtype, copy=False)
+        points = self._check_pairs(self._formed(pairs, "pairs", (2,)), self._dtype)
+        differences = points[:, 0] - points[:, 1]
+        differences = differences.astype(self._factor.dtype, copy=False)
         distances = np.linalg.norm(self._factor @ differences.T, axis=0)
         return distances.astype(self._dtype, copy=False)
 
-    def pair_score(self, pairs):
+    def pair_score(self, pairs: ArrayLike) -> Floats:
         """Minus the learned distances of pairs; cost as in :meth:`pair_distance`."""
         return -self.pair_distance(pairs)
 
     @available_if(_fitted_with_pairs)
-    def decision_function(self, pairs):
+    def decision_function(self, pairs: ArrayLike) -> Floats:
         """As :meth:`pair_score`; not available after a fit with labels. O(kd) each."""
         return -self.pair_distance(pairs)
 
     @available_if(_fitted_with_pairs)
-    def predict(self, pairs):
+    def predict(self, pairs: ArrayLike) -> np.ndarray:
         """+1 for pairs up to the distance `threshold_`, else -1. O(kd) each.
 
         Not available after a fit with labels.
@@ -251,7 +269,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         return np.where(self.pair_distance(pairs) <= self.threshold_, 1, -1)
 
     @available_if(_fitted_with_pairs)
-    def score(self, pairs, y):
+    def score(self, pairs: ArrayLike, y: ArrayLike) -> float:
         """Area under the ROC curve. Not available after a fit with labels.
 
         It is 1 if all similar pairs are nearer than all dissimilar ones. O(kd) each.
@@ -267,7 +285,7 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         check_consistent_length(scores, y)
         return float(roc_auc_score(y, scores))
 
-    def set_threshold(self, threshold):
+    def set_threshold(self, threshold: float) -> Self:
         """Predict pairs up to this distance as similar, until the next `fit`. O(1)."""
         check_is_fitted(self)
         real = isinstance(threshold, Real) and not isinstance(threshold, bool)
@@ -277,8 +295,14 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         return self
 
     def calibrate_threshold(
-        self, pairs, y, strategy="accuracy", *, min_rate=None, beta=1.0
-    ):
+        self,
+        pairs: ArrayLike,
+        y: ArrayLike,
+        strategy: Strategy = "accuracy",
+        *,
+        min_rate: float | None = None,
+        beta: float = 1.0,
+    ) -> Self:
         """Set the threshold that is best on pairs, until the next `fit`. O(kd) each.
 
         Parameters
@@ -357,14 +381,19 @@ class OnlineLearner(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persisten
         else:
             first = np.arange(0, len(points), 2)
             chosen, reservoir = np.stack([first, first + 1, y], 1), self._reservoir
-        factor = copy(self._factor)
-        for part in slices(len(chosen), _AT_ONCE):
-            first, second, signs = chosen[part].T
-            differences = points[first] - points[second]
-            apart = differences.any(axis=1)
-            factor = self._steps(factor, differences[apart], signs[apart].tolist())
-            self.n_steps_ += int(apart.sum())
-            self.n_skipped_ += int((~apart).sum())
+        factor, parts = copy(self._factor), slices(len(chosen), _AT_ONCE)
+        with fit_tasks(self, len(parts), points, y):
+            for part in parts:
+                with fit_task(self, "learn from pairs") as task:
+                    first, second, signs = chosen[part].T
+                    differences = points[first] - points[second]
+                    apart = differences.any(axis=1)
+                    steps = differences[apart], signs[apart].tolist()
+                    factor = self._steps(factor, *steps)
+                    self.n_steps_ += int(apart.sum())
+                    self.n_skipped_ += int((~apart).sum())
+                if task.stop:
+                    break
         self._factor, self._reservoir = factor, reservoir
         return self
 

@@ -41,7 +41,7 @@ class MovingFactor:
     """
 
     # Attributes that are saved as they are.
-    _names = ("version", "stream")
+    _names: tuple[str, ...] = ("version", "stream")
 
     def __init__(self, U, capacity=None, version=0, stream=None):
         if capacity is None:

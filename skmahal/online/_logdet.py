@@ -3,10 +3,13 @@
 from math import hypot, inf, sqrt
 from numbers import Real
 from operator import attrgetter
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from skmahal._compat import Interval, StrOptions
+from skmahal._core.types import Auto, Preprocessor, RandomState
 
 from ._base import OnlineLearner, check_finite
 
@@ -220,16 +223,16 @@ class LEGO(TargetLearner):
 
     def __init__(
         self,
-        eta="auto",
+        eta: float | Auto = "auto",
         *,
-        similar_target=None,
-        dissimilar_target=None,
-        init="identity",
-        reservoir_size=128,
-        n_pairs=4,
-        random_state=None,
-        preprocessor=None,
-    ):
+        similar_target: float | None = None,
+        dissimilar_target: float | None = None,
+        init: Literal["identity"] | ArrayLike = "identity",
+        reservoir_size: int = 128,
+        n_pairs: int = 4,
+        random_state: RandomState = None,
+        preprocessor: Preprocessor | None = None,
+    ) -> None:
         self.eta = eta
         self.similar_target = similar_target
         self.dissimilar_target = dissimilar_target
@@ -240,7 +243,7 @@ class LEGO(TargetLearner):
         self.preprocessor = preprocessor
 
     @property
-    def eta_(self):
+    def eta_(self) -> float:
         """Size of the steps."""
         targets = self.targets_
         if not isinstance(self.eta, str):
@@ -330,16 +333,16 @@ class OnlineITML(TargetLearner):
 
     def __init__(
         self,
-        gamma=0.1,
+        gamma: float = 0.1,
         *,
-        similar_target=None,
-        dissimilar_target=None,
-        init="identity",
-        reservoir_size=128,
-        n_pairs=4,
-        random_state=None,
-        preprocessor=None,
-    ):
+        similar_target: float | None = None,
+        dissimilar_target: float | None = None,
+        init: Literal["identity"] | ArrayLike = "identity",
+        reservoir_size: int = 128,
+        n_pairs: int = 4,
+        random_state: RandomState = None,
+        preprocessor: Preprocessor | None = None,
+    ) -> None:
         self.gamma = gamma
         self.similar_target = similar_target
         self.dissimilar_target = dissimilar_target

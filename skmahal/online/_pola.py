@@ -3,12 +3,15 @@
 from collections import namedtuple
 from copy import copy
 from numbers import Real
+from typing import Literal
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.linalg import lapack
 
 from skmahal._compat import Interval, StrOptions
 from skmahal._core.saved import integer_from
+from skmahal._core.types import Preprocessor, RandomState
 
 from ._base import OnlineLearner, check_finite
 from ._factor import FIRST_SHIFT, MovingFactor, ShiftedInverse
@@ -188,13 +191,13 @@ class POLA(OnlineLearner):
     def __init__(
         self,
         *,
-        init="identity",
-        tol=1e-10,
-        reservoir_size=128,
-        n_pairs=4,
-        random_state=None,
-        preprocessor=None,
-    ):
+        init: Literal["identity"] | ArrayLike = "identity",
+        tol: float = 1e-10,
+        reservoir_size: int = 128,
+        n_pairs: int = 4,
+        random_state: RandomState = None,
+        preprocessor: Preprocessor | None = None,
+    ) -> None:
         self.init = init
         self.tol = tol
         self.reservoir_size = reservoir_size

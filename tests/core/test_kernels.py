@@ -1,0 +1,45 @@
+"""Compiled loops: what is said while they are made, and without numba."""
+
+import pytest
+
+from tests.scripts import run_script
+
+MESSAGE = "skmahal: compiling the search, once for this installation"
+SEARCH = """
+from skmahal._core import kernels
+kernels._PATIENCE = 0.05
+X = np.random.default_rng(0).normal(size=(2000, 8))
+for _ in range(2):
+    SketchedMahalanobisNeighbors(2).fit(X).kneighbors(X[:2])
+"""
+
+
+def test_compilation_is_announced_once_and_loading_is_not(tmp_path):
+    """Loading takes longer than the patience here, as it may on a busy machine."""
+    pytest.importorskip("numba")
+    assert run_script(SEARCH, cache=tmp_path).stderr.count(MESSAGE) == 1
+    assert run_script(SEARCH, cache=tmp_path).stderr == ""
+
+
+def test_without_numba_many_points_are_worth_one_warning():
+    source = """
+    from sklearn.exceptions import EfficiencyWarning
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        for n in (1000, 20_000, 30_000):
+            X = np.zeros((n, 2))
+            X[:, 0] = np.arange(n)
+            index = SketchedMahalanobisNeighbors(2).fit(X)  # here
+            classifier = SketchedMahalanobisClassifier(2).fit(X, X[:, 0] > 9)
+    print([(one.category is EfficiencyWarning, one.filename) for one in caught])
+    print(caught[0].message)
+    """
+    places, message = run_script(source, numba=False).stdout.splitlines()
+    assert places == "[(True, '<string>')]"
+    assert "numba is not installed" in message
+    assert "pip install 'skmahal[fast]'" in message
+
+
+def test_with_numba_there_is_no_warning():
+    pytest.importorskip("numba")
+    run_script("SketchedMahalanobisNeighbors(2).fit(np.ones((20_000, 2)))")
