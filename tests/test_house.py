@@ -15,7 +15,7 @@ ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MOST_FILES = 47
-MOST_LINES = 14_600
+MOST_LINES = 15_000
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 
