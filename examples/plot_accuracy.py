@@ -35,7 +35,9 @@ exact = SketchedMahalanobisNeighbors(adaptive=True, eps=1e-6).fit(X).distances(Q
 ratios = {}
 for R in votes:
     for m in sizes:
-        index = SketchedMahalanobisNeighbors(m=int(m), L=50, R=R, lead=0, random_state=0)
+        index = SketchedMahalanobisNeighbors(
+            m=int(m), L=50, R=R, lead=0, random_state=0
+        )
         ratios[R, m] = (index.fit(X).distances(Q) / exact).ravel()
 
 # %%
@@ -80,7 +82,9 @@ for R, colour in zip(votes, ("C1", "C0"), strict=True):
     measured = [np.mean(abs(ratios[R, m] - 1) > eps) for m in sizes]
     seen = np.array(measured) > 0
     axes.plot(sizes, expected, color=colour, label=f"R = {R}: exact")
-    axes.plot(sizes[seen], np.array(measured)[seen], "o", color=colour, label="measured")
+    axes.plot(
+        sizes[seen], np.array(measured)[seen], "o", color=colour, label="measured"
+    )
 axes.set(xscale="log", yscale="log", ylim=(1e-5, 1.5), xlabel="rows m of a sketch")
 axes.set(ylabel=f"share off by more than {eps}")
 axes.set_xticks(sizes, sizes)
@@ -89,23 +93,25 @@ axes.legend()
 plt.show()
 
 # %%
-# :func:`~skmahal._core.bounds.sketch_size` solves for m. One sketch needs more rows, but
-# fewer than R sketches have together: the median is for safety against queries that
-# depend on earlier results, and not for accuracy.
+# :func:`~skmahal._core.bounds.sketch_size` solves for m. One sketch needs more rows than
+# each of R sketches, but fewer than they have together. The median does not save work:
+# it is for queries that depend on earlier results.
 
 for R in votes:
     m = sketch_size(eps, 0.01, R)
-    print(f"R = {R}: m = {m:3d}, {m * R} rows for an error of {eps} in 99 % of the cases")
+    print(
+        f"R = {R}: m = {m:3d}, {m * R} rows for an error of {eps} in 99 % of the cases"
+    )
 
 # %%
 # The index that you have
 # -----------------------
 #
-# ``audit`` compares estimates of an index with exact distances, and
-# :class:`~skmahal.inspection.SketchQualityDisplay` plots the result. The audit passes if
-# no more pairs are outside 1 ± `eps` than was promised.
+# ``audit`` compares estimates of an index with exact distances, for random pairs of
+# points and for recent queries, and :class:`~skmahal.inspection.SketchQualityDisplay`
+# plots the result. It passes unless more pairs are outside 1 ± `eps` than was promised.
 
-index = SketchedMahalanobisNeighbors(m=64, R=5, eps=eps, random_state=0).fit(X)
+index = SketchedMahalanobisNeighbors(m=64, R=5, eps=eps, lead=0, random_state=0).fit(X)
 index.distances(Q)
 figure, axes = plt.subplots(figsize=(7, 3.6), layout="constrained")
 SketchQualityDisplay.from_estimator(index, random_state=0, ax=axes)

@@ -37,7 +37,8 @@ metrics = {"Euclidean metric": None, "learned metric": {"U": learner.components_
 # points within its radius. It is chosen so that two thirds of the points have five
 # others within it. The graphs are sparse matrices of distances.
 #
-# In the plots, places are by t-SNE and colours by DBSCAN; grey points are in no cluster.
+# In the plots, positions are those of t-SNE and colours are the clusters of DBSCAN. Grey
+# points are in no cluster.
 
 figure, axes = plt.subplots(2, 1, figsize=(7, 9.5), layout="constrained")
 for ax, (name, metric) in zip(axes, metrics.items(), strict=True):
@@ -54,8 +55,7 @@ for ax, (name, metric) in zip(axes, metrics.items(), strict=True):
     places = tsne.fit_transform(graph)
     clusters = dbscan.fit_predict(balls.fit_transform(X))
     score = adjusted_rand_score(y, clusters)
-    print(f"{name}: {graph.nnz / len(X):.0f} neighbours per point for t-SNE;")
-    print(f"    DBSCAN finds {clusters.max() + 1} clusters, adjusted Rand index {score:.2f}")
+    print(f"{name}: {clusters.max() + 1} clusters, adjusted Rand index {score:.2f}")
 
     palette = [*plt.get_cmap("tab20").colors, (0.6, 0.6, 0.6)]
     for digit, cluster in np.unique(np.stack([y, clusters], axis=1), axis=0):

@@ -37,7 +37,12 @@ worst = np.argsort(right.sum(axis=1), kind="stable")[:5]
 print("The queries show the digits", answers[worst])
 figure, axes = plt.subplots(figsize=(7, 5.6), layout="constrained")
 NeighborsDisplay.from_estimator(
-    index, queries[worst], image_shape=(8, 8), labels=y, name="Euclidean metric", ax=axes
+    index,
+    queries[worst],
+    image_shape=(8, 8),
+    labels=y,
+    name="Euclidean metric",
+    ax=axes,
 )
 plt.show()
 
@@ -45,8 +50,8 @@ plt.show()
 # A learned metric
 # ----------------
 #
-# Any learner of scikit-learn or metric-learn that has ``components_`` will do. The index
-# takes over its metric; nothing is fitted again.
+# Any learner of scikit-learn or metric-learn that has ``components_`` can be used. The
+# index changes to its metric without being fitted again.
 
 learner = NeighborhoodComponentsAnalysis(max_iter=30, random_state=0).fit(X, y)
 index.update_metric(learner)
@@ -64,15 +69,17 @@ plt.show()
 # Small changes
 # -------------
 #
-# A change of the metric of low rank, ``U += W Vᵀ``, takes one pass over the points. Here
-# the mean brightness of an image gets twice its weight. Points can be added and removed
-# at any time.
+# A change of the metric of low rank, ``U += W Vᵀ``, takes one pass over the points.
+# Here the mean brightness of an image gets twice its weight. Points can be added and
+# removed at any time.
 
 v = np.full((64, 1), 1 / 8)
 index.update_metric(low_rank=(index.components_ @ v, v))
 index.partial_fit(queries[:10]).remove_points([0, 1])
 distances, neighbours = index.kneighbors(queries[:1])
-print(f"{len(index)} points; the first query is now point {neighbours[0, 0]}, at distance")
+print(
+    f"{len(index)} points; the first query is now point {neighbours[0, 0]}, at distance"
+)
 print(distances[0, 0])
 
 # %%

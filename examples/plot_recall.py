@@ -92,7 +92,7 @@ if faiss:
         times.append(1e6 * seconds(lambda q: graph.search(q @ U.T, K)))
     axes.plot(times, recalls, "D--", color="C3", label="HNSW")
     axes.legend(loc="lower right")
-axes.set(ylim=(0.3, 1.03))
+axes.set(ylim=(0.7, 1.01))
 plt.show()
 
 # %%

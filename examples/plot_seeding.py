@@ -4,8 +4,8 @@ Seeds for clustering, drawn by distance
 
 k-means is only as good as the points it begins with. k-means++ draws them one by one,
 each with probability proportional to its squared distance from the nearest one so far.
-:func:`~skmahal.sample_seeds` draws from the same law, under the metric that an index has
-at present, and does not need a pass over the points for every seed.
+:func:`~skmahal.sample_seeds` draws from the same law, under the metric that an index
+has at present, and does not need a pass over the points for every seed.
 
 The clusters below have very different sizes and are long in one direction. Under the
 covariance within clusters they are round.
@@ -36,10 +36,10 @@ index = SketchedMahalanobisNeighbors(metric_learner=covariance).fit(X)
 # Three ways to draw seeds
 # ------------------------
 #
-# Most seeds that are drawn uniformly fall into the largest clusters. k-means++ under the
-# Euclidean metric sees the three columns, and hardly the rows, which are much closer
-# together. Under the metric of the index most clusters have a seed. The plots are scaled
-# so that clusters are round, as they are under that metric.
+# Most seeds that are drawn uniformly fall into the largest clusters. k-means++ under
+# the Euclidean metric sees the three columns, and hardly the rows, which are much closer
+# together. Under the metric of the index most clusters have a seed. The plots are
+# scaled so that clusters are round, as they are under that metric.
 
 
 def uniform(seed):
@@ -77,7 +77,9 @@ counts = np.arange(1, N_CLUSTERS + 1)
 for (name, found), style in zip(hit.items(), ("s:", "D--", "o-"), strict=True):
     share = np.bincount(found, minlength=N_CLUSTERS + 1)[1:] / N_DRAWS
     axes.plot(counts, share, style, label=f"{name}: mean {np.mean(found):.1f}")
-axes.set(xlabel="clusters with a seed", ylabel=f"share of {N_DRAWS} draws", xticks=counts)
+axes.set(
+    xlabel="clusters with a seed", ylabel=f"share of {N_DRAWS} draws", xticks=counts
+)
 axes.legend(loc="upper left")
 plt.show()
 
