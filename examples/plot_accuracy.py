@@ -93,9 +93,9 @@ axes.legend()
 plt.show()
 
 # %%
-# :func:`~skmahal._core.bounds.sketch_size` solves for m. One sketch needs more rows than
-# each of R sketches, but fewer than they have together. The median does not save work:
-# it is for queries that depend on earlier results.
+# :func:`~skmahal._core.bounds.sketch_size` solves for m. One sketch needs more rows
+# than each of R sketches, but fewer than they have together. The median does not save
+# work: it is for queries that depend on earlier results.
 
 for R in votes:
     m = sketch_size(eps, 0.01, R)

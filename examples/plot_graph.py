@@ -37,8 +37,8 @@ metrics = {"Euclidean metric": None, "learned metric": {"U": learner.components_
 # points within its radius. It is chosen so that two thirds of the points have five
 # others within it. The graphs are sparse matrices of distances.
 #
-# In the plots, positions are those of t-SNE and colours are the clusters of DBSCAN. Grey
-# points are in no cluster.
+# In the plots, positions are those of t-SNE and colours are the clusters of DBSCAN.
+# Grey points are in no cluster.
 
 figure, axes = plt.subplots(2, 1, figsize=(7, 9.5), layout="constrained")
 for ax, (name, metric) in zip(axes, metrics.items(), strict=True):

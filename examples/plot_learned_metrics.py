@@ -6,8 +6,8 @@ NCA and LMNN learn a metric from labelled images, and a classifier uses it for m
 images. Its neighbours are exact by default, and `m` and `L` have no effect.
 
 They matter if the work of a query is limited. With ``n_candidates=30``, distances to
-all points are estimated from L sketches of m rows, and exact distances are computed only
-for the 30 points of smallest estimate. Two heat maps show which sketches are large
+all points are estimated from L sketches of m rows, and exact distances are computed
+only for the 30 points of smallest estimate. Two heat maps show which sketches are large
 enough.
 
 LMNN is from metric-learn. Without that library the example uses NCA alone.
@@ -82,8 +82,8 @@ for name, learner in learners.items():
 #
 # The number in a field is the accuracy with L sketches of m rows, all of which serve
 # each query (R = L). What matters is the product of m and L, the numbers that are read
-# for a point in place of 256: one larger sketch is about as good as several smaller ones.
-# Several sketches are for queries that depend on earlier results.
+# for a point in place of 256: one larger sketch is about as good as several smaller
+# ones. Several sketches are for queries that depend on earlier results.
 #
 # A `FrozenEstimator` is used as it is. Any other learner would be fitted again by
 # ``fit``.

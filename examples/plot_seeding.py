@@ -37,9 +37,9 @@ index = SketchedMahalanobisNeighbors(metric_learner=covariance).fit(X)
 # ------------------------
 #
 # Most seeds that are drawn uniformly fall into the largest clusters. k-means++ under
-# the Euclidean metric sees the three columns, and hardly the rows, which are much closer
-# together. Under the metric of the index most clusters have a seed. The plots are
-# scaled so that clusters are round, as they are under that metric.
+# the Euclidean metric sees the three columns, and hardly the rows, which are much
+# closer together. Under the metric of the index most clusters have a seed. The plots
+# are scaled so that clusters are round, as they are under that metric.
 
 
 def uniform(seed):
