@@ -5,6 +5,8 @@ from importlib.metadata import version as installed_version
 
 from sphinx_gallery.sorting import ExplicitOrder
 
+from skmahal import warm_up
+
 project = "skmahal"
 author = "the skmahal developers"
 copyright = f"2026, {author}"
@@ -44,6 +46,8 @@ autodoc_default_options = {
 }
 numpydoc_show_class_members = False
 
+# So that no example says that loops are being compiled.
+warm_up()
 _examples = "quick_start learned_metrics relevance_feedback online_metric stream"
 _examples += " class_means outliers graph seeding recall accuracy paper adversary"
 sphinx_gallery_conf = {

@@ -9,6 +9,8 @@ the digits, and t-SNE and DBSCAN see the other half through graphs, without labe
 UMAP takes such graphs as well: see :doc:`/streams`.
 """
 
+# sphinx_gallery_thumbnail_number = 2
+
 import matplotlib.pyplot as plt
 import numpy as np
 from sklearn.cluster import DBSCAN
@@ -40,8 +42,7 @@ metrics = {"Euclidean metric": None, "learned metric": {"U": learner.components_
 # In the plots, positions are those of t-SNE and colours are the clusters of DBSCAN.
 # Grey points are in no cluster.
 
-figure, axes = plt.subplots(2, 1, figsize=(7, 9.5), layout="constrained")
-for ax, (name, metric) in zip(axes, metrics.items(), strict=True):
+for name, metric in metrics.items():
     graphs = SketchedMahalanobisNeighborsTransformer(
         n_neighbors=91, metric_learner=metric
     )
@@ -57,10 +58,11 @@ for ax, (name, metric) in zip(axes, metrics.items(), strict=True):
     score = adjusted_rand_score(y, clusters)
     print(f"{name}: {clusters.max() + 1} clusters, adjusted Rand index {score:.2f}")
 
+    figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
     palette = [*plt.get_cmap("tab20").colors, (0.6, 0.6, 0.6)]
     for digit, cluster in np.unique(np.stack([y, clusters], axis=1), axis=0):
         shown = (y == digit) & (clusters == cluster)
         colour = palette[cluster % 20 if cluster >= 0 else -1]
-        ax.scatter(*places[shown].T, s=28, lw=0, color=colour, marker=f"${digit}$")
-    ax.set(title=f"{name}, Rand index {score:.2f}", xticks=[], yticks=[])
-plt.show()
+        axes.scatter(*places[shown].T, s=28, lw=0, color=colour, marker=f"${digit}$")
+    axes.set(title=f"{name}, Rand index {score:.2f}", xticks=[], yticks=[])
+    plt.show()

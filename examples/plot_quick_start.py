@@ -77,10 +77,8 @@ v = np.full((64, 1), 1 / 8)
 index.update_metric(low_rank=(index.components_ @ v, v))
 index.partial_fit(queries[:10]).remove_points([0, 1])
 distances, neighbours = index.kneighbors(queries[:1])
-print(
-    f"{len(index)} points; the first query is now point {neighbours[0, 0]}, at distance"
-)
-print(distances[0, 0])
+print(f"{len(index)} points; the nearest one to the first query is itself:")
+print(f"point {neighbours[0, 0]} at distance {distances[0, 0]:.1f}")
 
 # %%
 # ``guarantee`` says what holds for the results.
