@@ -1,6 +1,7 @@
 """Results of `audit` and `guarantee`, and plots of results, sketches and recall."""
 
 from time import perf_counter
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from scipy import sparse
@@ -19,6 +20,9 @@ from ._core.guarantees import (
     RecallAudit,
 )
 from ._core.recall import held_positions
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 __all__ = [
     "Audit",
@@ -95,17 +99,17 @@ class NeighborsDisplay:
 
     def __init__(
         self,
-        queries,
-        neighbors,
-        distances,
+        queries: np.ndarray,
+        neighbors: np.ndarray,
+        distances: np.ndarray,
         *,
-        image_shape=None,
-        labels=None,
-        points=None,
-        components=None,
-        features=(0, 1),
-        estimator_name=None,
-    ):
+        image_shape: tuple[int, ...] | None = None,
+        labels: np.ndarray | None = None,
+        points: np.ndarray | None = None,
+        components: np.ndarray | None = None,
+        features: tuple[int, int] = (0, 1),
+        estimator_name: str | None = None,
+    ) -> None:
         self.queries, self.neighbors, self.distances = queries, neighbors, distances
         self.image_shape, self.labels = image_shape, labels
         self.points, self.components, self.features = points, components, features
@@ -114,16 +118,16 @@ class NeighborsDisplay:
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X,
+        estimator: Any,
+        X: Any,
         *,
-        n_neighbors=None,
-        image_shape=None,
-        labels=None,
-        features=(0, 1),
-        ax=None,
-        **kwargs,
-    ):
+        n_neighbors: int | None = None,
+        image_shape: tuple[int, ...] | None = None,
+        labels: Any = None,
+        features: tuple[int, int] = (0, 1),
+        ax: "Axes | None" = None,
+        **kwargs: Any,
+    ) -> Self:
         """Find the neighbours of queries and plot them; the cost is that of the search.
 
         Parameters
@@ -167,7 +171,9 @@ class NeighborsDisplay:
                 display.labels = _as_labels(labels, index.n)[indices]
         return display.plot(ax=ax, **kwargs)
 
-    def plot(self, ax=None, *, name=None, **kwargs):
+    def plot(
+        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
+    ) -> Self:
         """Plot a row of images for each query, or all of them among the points.
 
         Parameters
@@ -537,23 +543,30 @@ class StreamAccuracyDisplay:
     True
     """
 
-    def __init__(self, correct, *, window=100, first=0, estimator_name=None):
+    def __init__(
+        self,
+        correct: np.ndarray,
+        *,
+        window: int = 100,
+        first: int = 0,
+        estimator_name: str | None = None,
+    ) -> None:
         self.correct, self.window, self.first = correct, window, first
         self.estimator_name = estimator_name
 
     @classmethod
     def from_estimator(
         cls,
-        estimator,
-        X,
-        y,
+        estimator: Any,
+        X: Any,
+        y: Any,
         *,
-        batch_size=1,
-        window=100,
-        classes=None,
-        ax=None,
-        **kwargs,
-    ):
+        batch_size: int = 1,
+        window: int = 100,
+        classes: Any = None,
+        ax: "Axes | None" = None,
+        **kwargs: Any,
+    ) -> Self:
         """Predict each batch of a stream before learning from it, and plot the result.
 
         This costs a ``predict`` and a ``partial_fit`` for each batch. The first batch
@@ -587,18 +600,26 @@ class StreamAccuracyDisplay:
         batches = list(gen_batches(len(y), size))
         given = {} if classes is None else {"classes": classes}
         stream = clone(estimator).partial_fit(X[batches[0]], y[batches[0]], **given)
-        correct = []
+        right = []
         for batch in batches[1:]:
-            correct.append(stream.predict(X[batch]) == y[batch])
+            right.append(stream.predict(X[batch]) == y[batch])
             stream.partial_fit(X[batch], y[batch])
-        correct, name = np.concatenate(correct), type(estimator).__name__
+        correct, name = np.concatenate(right), type(estimator).__name__
         display = cls(correct, window=window, first=size, estimator_name=name)
         return display.plot(ax=ax, **kwargs)
 
     @classmethod
     def from_predictions(
-        cls, y_true, y_pred, *, window=100, first=0, name=None, ax=None, **kwargs
-    ):
+        cls,
+        y_true: Any,
+        y_pred: Any,
+        *,
+        window: int = 100,
+        first: int = 0,
+        name: str | None = None,
+        ax: "Axes | None" = None,
+        **kwargs: Any,
+    ) -> Self:
         """Plot the accuracy of predictions that were made while a stream went on.
 
         Parameters
@@ -622,7 +643,9 @@ class StreamAccuracyDisplay:
         display = cls(correct, window=window, first=first, estimator_name=name)
         return display.plot(ax=ax, **kwargs)
 
-    def plot(self, ax=None, *, name=None, **kwargs):
+    def plot(
+        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
+    ) -> Self:
         """Plot the accuracy of the latest predictions against time. O(n_predictions).
 
         Parameters
@@ -647,7 +670,7 @@ class StreamAccuracyDisplay:
         name, mean = name or self.estimator_name, f"mean {correct.mean():.3f}"
         style = {"label": f"{name}: {mean}" if name else mean, **kwargs}
         points = self.first + np.arange(window, len(correct) + 1)
-        (self.line_,) = ax.plot(points, shares, **style)
+        self.line_ = ax.plot(points, shares, **style)[0]
         last = "last prediction" if window == 1 else f"last {window} predictions"
         ax.set(xlabel="points of the stream", ylabel=f"accuracy of the {last}")
         ax.legend()
