@@ -48,7 +48,7 @@ numpydoc_show_class_members = False
 
 # So that no example says that loops are being compiled.
 warm_up()
-_examples = "quick_start learned_metrics relevance_feedback online_metric stream"
+_examples = "quick_start metric learned_metrics relevance_feedback online_metric stream"
 _examples += " class_means outliers graph seeding recall accuracy paper adversary"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",

@@ -63,7 +63,9 @@ for name, found in factors.items():
     print(f"{name:12s} {beats} of 6 {alarms[~wrong].mean():32.1%}")
 
 new = window.n_searches_ - WINDOW
-print(f"\nA new point takes {new / len(ends):.1f} searches, and not {WINDOW}.")
+print(
+    f"\nsearches for neighbours: {new / len(ends):.1f} per new point; a fit: {WINDOW}"
+)
 
 # %%
 # Signal and scores
