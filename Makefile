@@ -122,5 +122,5 @@ $(DOCS)/bin/python:
 	$(PYTHON) -m venv $(DOCS)
 
 $(DOCS)/docs.stamp: $(SETTINGS) | $(DOCS)/bin/python
-	$(DOCS)/bin/python $(PIP_INSTALL) -e '.[docs,plot,metric-learn]'
+	$(DOCS)/bin/python $(PIP_INSTALL) -e '.[docs,fast,plot,metric-learn]'
 	@touch $@

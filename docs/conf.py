@@ -3,6 +3,10 @@
 import re
 from importlib.metadata import version as installed_version
 
+from sphinx_gallery.sorting import ExplicitOrder
+
+from skmahal import warm_up
+
 project = "skmahal"
 author = "the skmahal developers"
 copyright = f"2026, {author}"
@@ -44,8 +48,15 @@ numpydoc_show_class_members = False
 # Docstrings say more than types, and signatures stay short.
 autodoc_typehints = "none"
 
+# So that no example says that loops are being compiled.
+warm_up()
+_examples = "quick_start metric learned_metrics relevance_feedback online_metric stream"
+_examples += " class_means outliers graph seeding recall accuracy paper adversary"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
+    "within_subsection_order": ExplicitOrder(
+        [*(f"plot_{name}.py" for name in _examples.split()), "*"]
+    ),
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"/plot_",
     "ignore_pattern": r"(__init__|demo)\.py",

@@ -18,6 +18,7 @@ import numpy as np
 
 from skmahal import MahalanobisSketch, SketchedMahalanobisNeighbors
 
+plt.style.use("tableau-colorblind10")
 K, M, R = 128, 16, 5
 STEP, CHECKPOINTS = 250, 250 * 2 ** np.arange(8)
 
@@ -107,7 +108,7 @@ for name, found in runs.items():
 # errors are the same for everybody, and within the grey band for every query.
 
 figure, axes = plt.subplots(figsize=(7, 4.6), layout="constrained")
-colours = ["tab:red", "tab:orange", "tab:green", "tab:blue", "black"]
+colours = ["C5", "C1", "C8", "C0", "black"]
 axes.axhspan(1 - safe.eps, 1 + safe.eps, color="0.92", label="1 ± eps")
 for (name, found), colour in zip(runs.items(), colours, strict=True):
     axes.plot(CHECKPOINTS, found[:, 0], marker=".", color=colour, label=name)

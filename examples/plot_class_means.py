@@ -19,6 +19,7 @@ from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from skmahal import MahalanobisCentroidClassifier
 
+plt.style.use("tableau-colorblind10")
 BATCH, SHRINKAGE = 25, 0.1
 
 X, y = load_digits(return_X_y=True)
@@ -51,16 +52,18 @@ print(f"{same:.1%} of the predictions are those of LinearDiscriminantAnalysis.")
 # Accuracy as classes are added
 # -----------------------------
 #
-# Lines mark the first image of each class. A mean of few images is not yet that of the
+# Lines mark the first image of each digit. A mean of few images is not yet that of the
 # class: accuracy falls where a batch ends with the first images of a class, and rises
 # again with the next batch.
 
-figure, axes = plt.subplots(figsize=(7, 3.8), layout="constrained")
+figure, axes = plt.subplots(figsize=(7, 4), layout="constrained")
 for name, values in accuracy.items():
     axes.plot(seen, values, label=name)
 axes.plot(seen[-1], lda.score(X[held], y[held]), "k*", label="LDA of all images")
-for first in np.flatnonzero(np.diff(y[order])) + 1:
+for digit, first in enumerate(np.searchsorted(y[order], range(10))):
     axes.axvline(first, color="0.85", lw=1, zorder=0)
+    axes.annotate(f" {digit}", (first, 1.015), color="0.4")
+axes.set(ylim=(0.68, 1.045))
 axes.set(xlabel="images seen", ylabel="accuracy on the classes seen")
 axes.legend(loc="lower right")
 plt.show()

@@ -13,8 +13,10 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 from skmahal import MahalanobisOutlierDetector, SketchedMahalanobisClassifier
+from skmahal.inspection import StreamAccuracyDisplay
 from skmahal.online import LEGO
 
+plt.style.use("tableau-colorblind10")
 N_POINTS, N_FEATURES, WINDOW, DELAY = 1500, 20, 400, 50
 rng = np.random.default_rng(0)
 names = np.array(["calm", "busy", "storm"])
@@ -39,10 +41,10 @@ knn = SketchedMahalanobisClassifier(
 ).fit(X[first], y[first], ids=np.arange(100))
 detector = MahalanobisOutlierDetector(novelty=True, max_points=WINDOW).fit(X[first])
 
-right, scores = [], []
+predicted, scores = [], []
 for i in range(100, N_POINTS):
     x = X[i : i + 1]
-    right.append(knn.predict(x)[0] == y[i])
+    predicted.append(knn.predict(x)[0])
     scores.append(detector.score_samples(x)[0])
     knn.partial_fit(x, [None], ids=[i])
     detector.partial_fit(x)
@@ -55,15 +57,19 @@ print("classes:", knn.classes_, "points:", len(knn))
 # The share of right predictions falls when the new class appears, and recovers once its
 # first labels are known. The faults have the lowest scores.
 
-fig, (above, below) = plt.subplots(2, 1, sharex=True, figsize=(8, 5.5), layout="tight")
-time, width = np.arange(100, N_POINTS), 75
-share = np.convolve(right, np.ones(width) / width, mode="valid")
-above.plot(time[width - 1 :], share)
-above.axvline(N_POINTS // 2, color="0.6", linestyle="--")
-above.set_ylabel(f"right, of the last {width}")
-below.plot(time, scores, ".", markersize=3, color="0.6")
-below.plot(faults, np.array(scores)[faults - 100], "o", color="C3", label="faults")
-below.axhline(detector.offset_, color="C0", linewidth=1, label="alarm below")
+figure, (above, below) = plt.subplots(
+    2, 1, sharex=True, figsize=(7, 5.5), layout="constrained"
+)
+StreamAccuracyDisplay.from_predictions(
+    y[100:], predicted, first=100, window=75, name="9 neighbours", ax=above
+)
+above.legend(loc="lower left")
+above.axvline(N_POINTS // 2, color="0.6", ls="--", lw=1)
+above.annotate(" a new class", (N_POINTS // 2, 0.95), color="0.4")
+above.set(xlabel=None, ylabel="accuracy of the last 75")
+below.plot(np.arange(100, N_POINTS), scores, ".", markersize=3, color="0.6")
+below.plot(faults, np.array(scores)[faults - 100], "o", color="C5", label="faults")
+below.axhline(detector.offset_, color="C0", lw=1, label="alarm below")
 below.set(ylabel="score of the detector", xlabel="point of the stream")
 below.legend(loc="lower left")
 plt.show()
