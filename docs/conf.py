@@ -1,7 +1,15 @@
 """Configuration of the Sphinx build."""
 
 import re
+import sys
 from importlib.metadata import version as installed_version
+from pathlib import Path
+
+DOCS = Path(__file__).parent
+sys.path.insert(0, str(DOCS))
+
+import drawings  # noqa: E402
+import inventories  # noqa: E402
 
 project = "skmahal"
 author = "the skmahal developers"
@@ -12,8 +20,12 @@ version = release
 extensions = [
     "sphinx.ext.autodoc",
     "sphinx.ext.autosummary",
+    "sphinx.ext.intersphinx",
+    "sphinx.ext.viewcode",
     "sphinx-mathjax-offline",
     "numpydoc",
+    "sphinx_copybutton",
+    "sphinx_design",
     "sphinx_gallery.gen_gallery",
 ]
 exclude_patterns = ["_build", "_templates"]
@@ -42,11 +54,21 @@ autodoc_default_options = {
 }
 numpydoc_show_class_members = False
 
+intersphinx_mapping = inventories.intersphinx_mapping(DOCS / "generated/inventories")
+# Links are resolved in Python names only: "glossary" is a page of this site.
+intersphinx_disabled_reftypes = ["std:*"]
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
+
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
     "filename_pattern": r"/plot_",
     "ignore_pattern": r"(__init__|demo)\.py",
+    "backreferences_dir": "generated/backreferences",
+    "doc_module": ("skmahal",),
+    "reference_url": {"skmahal": None},
     "show_memory": False,
     "min_reported_time": 3600,
     "download_all_examples": False,
@@ -54,7 +76,18 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skmahal"
-html_theme_options = {"show_prev_next": False, "secondary_sidebar_items": ["page-toc"]}
+html_static_path = ["_static"]
+html_css_files = ["site.css"]
+html_theme_options = {
+    "github_url": "https://github.com/skmahal/skmahal",
+    "header_links_before_dropdown": 6,
+    "secondary_sidebar_items": ["page-toc"],
+    "show_toc_level": 2,
+    "navigation_with_keys": False,
+    "footer_start": ["copyright"],
+    "footer_end": [],
+}
+html_sidebars = {"index": [], "install": [], "changes": [], "benchmarks": []}
 html_show_sourcelink = False
 
 
@@ -64,4 +97,5 @@ def without_foreign_references(app, what, name, obj, options, lines):
 
 
 def setup(app):
+    drawings.draw_all(DOCS / "generated/drawings")
     app.connect("autodoc-process-docstring", without_foreign_references)
