@@ -70,17 +70,20 @@ sphinx_gallery_conf = {
     "doc_module": ("skmahal",),
     "reference_url": {"skmahal": None},
     "show_memory": False,
-    "min_reported_time": 3600,
+    "write_computation_times": False,
     "download_all_examples": False,
 }
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skmahal"
+html_favicon = "_static/icon.svg"
+html_context = {"default_mode": "auto"}
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
 html_theme_options = {
     "github_url": "https://github.com/skmahal/skmahal",
-    "header_links_before_dropdown": 6,
+    "header_links_before_dropdown": 7,
+    "navbar_persistent": ["search-button"],
     "secondary_sidebar_items": ["page-toc"],
     "show_toc_level": 2,
     "navigation_with_keys": False,
