@@ -107,7 +107,7 @@ class Persistent(BaseEstimator):
     # The link to the documentation in scikit-learn's HTML representation.
     _doc_link_module = "skmahal"
     _doc_link_template = (
-        "https://skmahal.readthedocs.io/en/stable/generated/{module}.{name}.html"
+        "https://skmahal.github.io/skmahal/generated/{module}.{name}.html"
     )
 
     def _doc_link_url_param_generator(self):
