@@ -30,7 +30,7 @@ test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
 
 test-clients: $(CLIENTS)/test.stamp ## run the tests of libraries that take an index
-	$(ONE_THREAD) $(CLIENTS)/bin/python -m pytest -q -rs tests/clients
+	$(ONE_THREAD) $(CLIENTS)/bin/python -m pytest -q -rs tests/clients tests/test_guides.py
 
 bench: $(VENV)/bench.stamp ## measure against peers, for minutes; results in benchmarks/results
 	$(VENV)/bin/python -m benchmarks
@@ -40,6 +40,11 @@ docs: $(DOCS)/docs.stamp ## build the documentation into docs/_build/html
 	$(DOCS)/bin/python -m sphinx -b html -q -W --keep-going \
 		-d docs/_build/doctrees docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
+
+.PHONY: screenshots
+screenshots: docs ## check all pages in Chromium; pictures in docs/_build/screenshots
+	$(DOCS)/bin/python $(PIP_INSTALL) selenium
+	$(DOCS)/bin/python docs/screenshots.py
 
 lint: $(VENV)/test.stamp ## check style and formatting
 	$(VENV)/bin/ruff check .

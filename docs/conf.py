@@ -99,6 +99,17 @@ def without_foreign_references(app, what, name, obj, options, lines):
     lines[:] = [re.sub(r":ref:`([^<`]*?) *<[^>]*>`", r"\1", line) for line in lines]
 
 
+def breakable_names(app, pagename, templatename, context, doctree):
+    """Let long names in titles and signatures break before capital letters."""
+    name = r'(<h1>|<span class="sig-name descname"><span class="pre">)(\w{20,})'
+    context["body"] = re.sub(
+        name,
+        lambda found: found[1] + re.sub(r"(?<=[a-z])(?=[A-Z])", "<wbr>", found[2]),
+        context.get("body", ""),
+    )
+
+
 def setup(app):
+    app.connect("html-page-context", breakable_names)
     drawings.draw_all(DOCS / "generated/drawings")
     app.connect("autodoc-process-docstring", without_foreign_references)

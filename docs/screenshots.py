@@ -1,15 +1,15 @@
 """Look at every built page in Chromium, narrow and wide, light and dark.
 
-Build the documentation first; then ``python docs/screenshots.py`` writes one picture
-per page and view to ``docs/_build/screenshots``. It prints what is wrong and fails on
+``make screenshots`` builds the documentation, and writes one picture per page and view
+to ``docs/_build/screenshots``. It prints what is wrong and fails on
 
 - content that is wider than the window,
 - pictures that do not load,
 - links to pages or sections of the site that do not exist,
 - errors in the console of the browser.
 
-It needs selenium, Chromium and its driver: ``pip install selenium`` and, on Debian,
-``apt-get install chromium-driver``. Arguments are names of pages, all by default.
+It needs Chromium and its driver, on Debian ``apt-get install chromium-driver``. By
+itself, ``python docs/screenshots.py index.html`` looks at some of the built pages.
 """
 
 import shutil
@@ -30,20 +30,15 @@ WIDTHS = (400, 1280)
 THEMES = ("light", "dark")
 HIGHEST = 12_000
 
-# Elements that stick out of the window, unless a part of the page scrolls them.
+# Elements that stick out of the window. Code, tables and equations have scroll bars.
 WIDE = """
 const width = document.documentElement.clientWidth, found = [];
-const scrolls = (element) => {
-  for (let one = element; one && one !== document.body; one = one.parentElement) {
-    const style = getComputedStyle(one);
-    if (style.overflowX !== "visible" || style.position === "fixed") return true;
-  }
-  return false;
-};
+const scrolls = "pre, .pst-scrollable-table-container, div.math, mjx-container";
+const seen = (element) => element.checkVisibility({ visibilityProperty: true });
 if (document.documentElement.scrollWidth > width + 1) found.push("the page");
 for (const element of document.querySelectorAll("main *")) {
   const box = element.getBoundingClientRect();
-  if (box.width > 0 && box.right > width + 1 && !scrolls(element))
+  if (box.right > width + 1 && seen(element) && !element.closest(scrolls))
     found.push(`<${element.tagName.toLowerCase()}> ${element.textContent}`);
 }
 return found.slice(0, 5).map((text) => text.trim().slice(0, 80));

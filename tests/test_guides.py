@@ -13,6 +13,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from sklearn.base import BaseEstimator
+
+import skmahal
+from skmahal import online
 
 DOCS = Path(__file__).parents[1] / "docs"
 BLOCK = re.compile(r"^\.\. code-block:: python\n\n((?:   .*\n|\n)+)", re.MULTILINE)
@@ -157,6 +161,22 @@ def test_trust():
     assert guarantee.adaptive.distances == 1
     assert names["audit"].passed
     assert names["audit"].recent.n_pairs == 2000
+
+
+def test_representations_of_estimators_link_to_their_pages():
+    public = {**vars(skmahal), **{f"online.{n}": v for n, v in vars(online).items()}}
+    documented = re.findall(r"^   ([\w.]*\w)$", pages["api.rst"], re.MULTILINE)
+    estimators = {
+        name: public[name]
+        for name in documented
+        if isinstance(public.get(name), type)
+        and issubclass(public[name], BaseEstimator)
+    }
+    assert len(estimators) > 10
+    for name, estimator in estimators.items():
+        page = f"/generated/skmahal.{name}.html"
+        assert estimator()._get_doc_link().endswith(page)
+        assert page in estimator()._repr_html_()
 
 
 def test_every_test_that_the_page_names_exists():
