@@ -35,16 +35,16 @@ test-clients: $(CLIENTS)/test.stamp ## run the tests of libraries that take an i
 bench: $(VENV)/bench.stamp ## measure against peers, for minutes; results in benchmarks/results
 	$(VENV)/bin/python -m benchmarks
 
+.PHONY: screenshots
+screenshots: docs ## check all pages in Chromium; pictures in docs/_build/screenshots
+	$(DOCS)/bin/python $(PIP_INSTALL) selenium
+	$(DOCS)/bin/python docs/screenshots.py
+
 docs: $(DOCS)/docs.stamp ## build the documentation into docs/_build/html
 	@rm -rf docs/generated docs/auto_examples docs/_build/html
 	$(DOCS)/bin/python -m sphinx -b html -q -W --keep-going \
 		-d docs/_build/doctrees docs docs/_build/html
 	@echo "documentation: docs/_build/html/index.html"
-
-.PHONY: screenshots
-screenshots: docs ## check all pages in Chromium; pictures in docs/_build/screenshots
-	$(DOCS)/bin/python $(PIP_INSTALL) selenium
-	$(DOCS)/bin/python docs/screenshots.py
 
 lint: $(VENV)/test.stamp ## check style and formatting
 	$(VENV)/bin/ruff check .

@@ -54,13 +54,6 @@ autodoc_default_options = {
 }
 numpydoc_show_class_members = False
 
-intersphinx_mapping = inventories.intersphinx_mapping(DOCS / "generated/inventories")
-# Links are resolved in Python names only: "glossary" is a page of this site.
-intersphinx_disabled_reftypes = ["std:*"]
-
-copybutton_prompt_text = r">>> |\.\.\. |\$ "
-copybutton_prompt_is_regexp = True
-
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
     "gallery_dirs": "auto_examples",
@@ -73,6 +66,13 @@ sphinx_gallery_conf = {
     "write_computation_times": False,
     "download_all_examples": False,
 }
+
+intersphinx_mapping = inventories.intersphinx_mapping(DOCS / "generated/inventories")
+# Links are resolved in Python names only: "glossary" is a page of this site.
+intersphinx_disabled_reftypes = ["std:*"]
+
+copybutton_prompt_text = r">>> |\.\.\. |\$ "
+copybutton_prompt_is_regexp = True
 
 html_theme = "pydata_sphinx_theme"
 html_title = "skmahal"
