@@ -30,10 +30,15 @@ test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
 	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
 
 test-clients: $(CLIENTS)/test.stamp ## run the tests of libraries that take an index
-	$(ONE_THREAD) $(CLIENTS)/bin/python -m pytest -q -rs tests/clients
+	$(ONE_THREAD) $(CLIENTS)/bin/python -m pytest -q -rs tests/clients tests/test_guides.py
 
 bench: $(VENV)/bench.stamp ## measure against peers, for minutes; results in benchmarks/results
 	$(VENV)/bin/python -m benchmarks
+
+.PHONY: screenshots
+screenshots: docs ## check all pages in Chromium; pictures in docs/_build/screenshots
+	$(DOCS)/bin/python $(PIP_INSTALL) selenium
+	$(DOCS)/bin/python docs/screenshots.py
 
 docs: $(DOCS)/docs.stamp ## build the documentation into docs/_build/html
 	@rm -rf docs/generated docs/auto_examples docs/_build/html

@@ -98,6 +98,18 @@ class Persistent(BaseEstimator):
     arrays once for the digest, O(bytes); :func:`copy.deepcopy` does not.
     """
 
+    # The link to the documentation in scikit-learn's HTML representation.
+    _doc_link_module = "skmahal"
+    _doc_link_template = (
+        "https://skmahal.github.io/skmahal/generated/{module}.{name}.html"
+    )
+
+    def _doc_link_url_param_generator(self):
+        cls = type(self)
+        is_online = cls.__module__.startswith("skmahal.online.")
+        module = "skmahal.online" if is_online else "skmahal"
+        return {"module": module, "name": cls.__name__}
+
     def __getstate__(self):
         state = self._saved(dict(super().__getstate__()))
         return stamped(type(self).__name__, state)

@@ -31,7 +31,7 @@ _FLOAT64 = (np.dtype(np.float64),)
 class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     r"""Classify by the nearest class mean under a Mahalanobis metric.
 
-    The counterpart of :class:`!sklearn.neighbors.NearestCentroid` for streams: means
+    The counterpart of :class:`sklearn.neighbors.NearestCentroid` for streams: means
     and covariance are updated exactly, point by point, and no point is kept. By default
     the metric is the inverse of the covariance within classes, which is the metric of
     linear discriminant analysis. A point x is given the class c with the largest score
@@ -48,7 +48,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     shrinkage : float from 0 to 1, or "auto", default="auto"
         The covariance is :math:`(1 - s) S + s \frac{\mathrm{tr} S}{d} I`, where S is
         the empirical covariance and s is the shrinkage. "auto" is the oracle
-        approximating shrinkage of :func:`!sklearn.covariance.oas`, computed from S and
+        approximating shrinkage of :func:`sklearn.covariance.oas`, computed from S and
         the number of points. Features should be of one scale if s is not 0. Used only
         if `metric_learner` is "covariance".
     priors : None, "empirical" or array-like of shape (n_classes,), default=None

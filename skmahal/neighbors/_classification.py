@@ -41,7 +41,7 @@ _MOST_LISTED = 10
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     """Classify by the neighbours under a Mahalanobis metric that keeps changing.
 
-    The counterpart of :class:`!sklearn.neighbors.KNeighborsClassifier` on the index of
+    The counterpart of :class:`sklearn.neighbors.KNeighborsClassifier` on the index of
     :class:`SketchedMahalanobisNeighbors`. By default neighbours are exact.
 
     Parameters

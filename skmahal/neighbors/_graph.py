@@ -39,7 +39,7 @@ class SketchedMahalanobisNeighborsTransformer(
 ):
     """Turn points into their sparse graph of nearest neighbours.
 
-    The counterpart of :class:`!sklearn.neighbors.KNeighborsTransformer` on the index of
+    The counterpart of :class:`sklearn.neighbors.KNeighborsTransformer` on the index of
     :class:`SketchedMahalanobisNeighbors`, for estimators that take a precomputed graph
     (``metric="precomputed"``): one index serves them while the metric changes.
 
@@ -143,7 +143,7 @@ class SketchedMahalanobisRadiusTransformer(
 ):
     """Turn points into their sparse graph of all points within a distance.
 
-    The counterpart of :class:`!sklearn.neighbors.RadiusNeighborsTransformer` on the
+    The counterpart of :class:`sklearn.neighbors.RadiusNeighborsTransformer` on the
     index of :class:`SketchedMahalanobisNeighbors`, for estimators that take a
     precomputed graph (``metric="precomputed"``), as DBSCAN. Neighbours are exact.
 

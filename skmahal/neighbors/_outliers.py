@@ -38,7 +38,7 @@ def _requires(novelty):
 class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighborsBase):
     """Find outliers in a stream, under a Mahalanobis metric that keeps changing.
 
-    The counterpart of :class:`!sklearn.neighbors.LocalOutlierFactor` on the index of
+    The counterpart of :class:`sklearn.neighbors.LocalOutlierFactor` on the index of
     :class:`SketchedMahalanobisNeighbors`. At any time, scores are those of a detector
     that was fitted to the present points under the present metric. When points are
     added, replaced or removed, only the points around them are scored again. After a

@@ -15,7 +15,7 @@ from ._supervised import SupervisedNeighborsBase, divided_by_weight
 class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
     """Regress on the neighbours under a Mahalanobis metric that keeps changing.
 
-    The counterpart of :class:`!sklearn.neighbors.KNeighborsRegressor` on the index of
+    The counterpart of :class:`sklearn.neighbors.KNeighborsRegressor` on the index of
     :class:`SketchedMahalanobisNeighbors`. By default neighbours are exact.
 
     Parameters
