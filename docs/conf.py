@@ -5,15 +5,15 @@ import sys
 from importlib.metadata import version as installed_version
 from pathlib import Path
 
+from sphinx_gallery.sorting import ExplicitOrder
+
+from skmahal import warm_up
+
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS))
 
 import drawings  # noqa: E402
 import inventories  # noqa: E402
-
-from sphinx_gallery.sorting import ExplicitOrder
-
-from skmahal import warm_up
 
 project = "skmahal"
 author = "the skmahal developers"
