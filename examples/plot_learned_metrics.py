@@ -88,7 +88,7 @@ for name, learner in learners.items():
 # A `FrozenEstimator` is used as it is. Any other learner would be fitted again by
 # ``fit``.
 
-sizes, counts = [2, 4, 8, 16], [1, 3, 5, 7]
+sizes, counts = [2, 4, 8, 16], [1, 3, 7]
 figure, axes = plt.subplots(
     1, len(learners), figsize=(8, 3.8), sharey=True, squeeze=False, layout="constrained"
 )
