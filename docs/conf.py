@@ -66,6 +66,7 @@ _examples = "quick_start metric learned_metrics relevance_feedback online_metric
 _examples += " class_means outliers graph seeding recall accuracy paper adversary"
 sphinx_gallery_conf = {
     "examples_dirs": "../examples",
+    "remove_config_comments": True,
     "within_subsection_order": ExplicitOrder(
         [*(f"plot_{name}.py" for name in _examples.split()), "*"]
     ),

@@ -82,13 +82,13 @@ for name, learner in learners.items():
 #
 # The number in a field is the accuracy with L sketches of m rows, all of which serve
 # each query (R = L). What matters is the product of m and L, the numbers that are read
-# for a point in place of 256: one larger sketch is about as good as several smaller
-# ones. Several sketches are for queries that depend on earlier results.
+# for a point in place of 256: one larger sketch is as good as several smaller ones, or
+# better. Several sketches are for queries that depend on earlier results.
 #
 # A `FrozenEstimator` is used as it is. Any other learner would be fitted again by
 # ``fit``.
 
-sizes, counts = [2, 4, 8, 16], [1, 3, 5, 7]
+sizes, counts = [2, 4, 8, 16], [1, 3, 7]
 figure, axes = plt.subplots(
     1, len(learners), figsize=(8, 3.8), sharey=True, squeeze=False, layout="constrained"
 )

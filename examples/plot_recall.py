@@ -98,8 +98,8 @@ plt.show()
 # A new metric
 # ------------
 #
-# The index takes over a step of the metric and finds neighbours at once, exactly at
-# first. After some queries it measures its recall again and searches cells.
+# The index takes over a step of the metric and can be queried at once. After a large
+# step it is exact at first, and searches cells when it has measured its recall again.
 
 v = rng.normal(size=(D, 1)) / np.sqrt(D)
 begin = perf_counter()
