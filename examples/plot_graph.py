@@ -6,7 +6,7 @@ Many estimators accept a precomputed graph of neighbours in place of points. So 
 be used under a metric that they do not know. Here the metric is learned from half of
 the digits, and t-SNE and DBSCAN see the other half through graphs, without labels.
 
-UMAP takes such graphs as well: see :doc:`/streams`.
+UMAP takes such graphs as well: see :doc:`/other_libraries`.
 """
 
 # sphinx_gallery_thumbnail_number = 2

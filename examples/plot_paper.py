@@ -10,7 +10,7 @@ the accuracy and the time of QueryAll (distances to all points), the time of Que
 
 Accuracy is one minus the mean relative error. It depends on m and R, and not on the
 number of points or features, so it can be compared with the paper. Times and memory
-cannot. The accuracy is higher than what the paper reports: :doc:`/theory` lists the
+cannot. The accuracy is higher than what the paper reports: :doc:`/departures` lists the
 formulas that differ.
 """
 
