@@ -97,6 +97,8 @@ def test_all_python_on_the_pages_is_run():
 with_checks = {"learned_metrics", "online", "persistence", "streams", "recall", "trust"}
 
 
+@pytest.mark.filterwarnings("ignore:Tensorflow not installed:ImportWarning")
+@pytest.mark.filterwarnings("ignore::UserWarning:umap.umap_")
 @pytest.mark.parametrize(
     "page", [page for page in executed if page.removesuffix(".rst") not in with_checks]
 )
