@@ -27,8 +27,17 @@ def save(fig, path):
 
 
 @contextmanager
+def light():
+    """Figures of the documentation, with text that can be read on a telephone."""
+    from matplotlib import rc_context
+
+    with rc_context({"font.size": 12}):
+        yield
+
+
+@contextmanager
 def dark():
-    """Figures with light lines on a dark page."""
+    """The same with light lines on a dark page."""
     from matplotlib import rc_context
 
     light, page = "#ced6dd", "#14181e"
@@ -36,7 +45,7 @@ def dark():
     names += ("axes.titlecolor", "xtick.color", "ytick.color")
     settings = dict.fromkeys(names, light) | {"grid.color": light}
     faces = dict.fromkeys(("figure.facecolor", "axes.facecolor"), page)
-    with rc_context(settings | faces | {"savefig.facecolor": page}):
+    with rc_context(settings | faces | {"savefig.facecolor": page, "font.size": 12}):
         yield
 
 

@@ -9,7 +9,6 @@ Figures can also be written into the CSV files by hand.
 import argparse
 import csv
 import json
-from contextlib import nullcontext
 from pathlib import Path
 
 from . import _plots, _report, recall, step_and_query
@@ -51,8 +50,8 @@ def main(arguments=None):
     options = parser.parse_args(arguments)
     for folder in (options.tables, options.plots):
         folder.mkdir(parents=True, exist_ok=True)
-    for name, table in TABLES.items():
-        path = options.results / f"{name}.json"
+    for name, (source, table) in TABLES.items():
+        path = options.results / f"{source}.json"
         if path.exists():
             result = json.loads(path.read_text(encoding="utf-8"))
             if result["settings"]["quick"]:
@@ -60,7 +59,7 @@ def main(arguments=None):
             write_table(options.tables / f"{name}.csv", table(result["rows"]))
     for name, draw in DRAWINGS.items():
         table = read_table(options.tables / f"{name}.csv")
-        for ending, page in (("", nullcontext()), ("_dark", _plots.dark())):
+        for ending, page in (("", _plots.light()), ("_dark", _plots.dark())):
             with page:
                 draw(table, options.plots / f"{name}{ending}.png")
 
@@ -80,18 +79,22 @@ def read_table(path):
 def ratio_text(ratio):
     """How many times as fast as a peer, with a mark where that is less than one.
 
-    >>> ratio_text(11.72), ratio_text(1.06), ratio_text(0.519), ratio_text(None)
-    ('11.7', '1.06', '0.52 ↓', '')
+    >>> ratio_text(1406.4), ratio_text(11.72), ratio_text(1.06), ratio_text(0.519)
+    ('1,406', '11.7', '1.06', '0.52 ↓')
     """
     if ratio is None:
         return ""
-    mark = LOSS if ratio < 1 else ""
-    return (f"{ratio:.1f}" if ratio >= 2 else f"{ratio:.2f}") + mark
+    digits = 2 if ratio < 2 else 1 if ratio < 100 else 0
+    return f"{ratio:,.{digits}f}" + (LOSS if ratio < 1 else "")
 
 
 def ratio_of(text):
     """The number that :func:`ratio_text` wrote; None for an empty cell."""
-    return float(text.removesuffix(LOSS)) if text else None
+    return _number(text.removesuffix(LOSS)) if text else None
+
+
+def _number(text):
+    return float(text.replace(",", ""))
 
 
 # --- tables ---------------------------------------------------------------------------
@@ -108,13 +111,17 @@ def neighbors_table(rows):
 
 
 def distances_table(rows):
-    """Ratios to the best exact peer of batches and single queries."""
-    yield ["points", "64 queries", "one a call", "one a call, adaptive=True"]
-    cases = dict.fromkeys(row["case"] for row in rows)
-    for case in cases:
-        many, one = (row for row in rows if row["case"] == case)
-        ratios = many["ratio"], one["ratio"], one["adaptive_ratio"]
-        yield [case, *map(ratio_text, ratios)]
+    """Ratios to the best exact peer of batches and single queries.
+
+    A second line where adaptive queries are answered in another way.
+    """
+    yield ["points", "64 queries", "one a call"]
+    for case in dict.fromkeys(row["case"] for row in rows):
+        both = [row for row in rows if row["case"] == case]
+        yield [case, *(ratio_text(row["ratio"]) for row in both)]
+        if any(len(set(row["ways"])) > 1 for row in both):
+            cells = (ratio_text(row["adaptive_ratio"]) for row in both)
+            yield [f"{case}, adaptive=True", *cells]
 
 
 def recall_table(rows):
@@ -129,6 +136,15 @@ def recall_table(rows):
             cells = [_query_text(entries.get((name, asked))) for name in peers]
             cells.append(_query_text(entries.get((recall.EXACT, None))))
             yield [f"{row['case']} {row['n']:,} × {row['d']}", asked, *cells]
+
+
+def moves_table(rows):
+    """The least recall on fresh queries while the metric moves."""
+    yield ["metric", *(f"recall={asked}" for asked in recall.ASKED)]
+    for row in rows:
+        if row["kind"] == "moves":
+            least = (f"{min(recalls):.4f}" for _, recalls in row["recalls"])
+            yield [f"{row['case']}, {row['steps']}", *least]
 
 
 def online_table(rows):
@@ -156,15 +172,18 @@ def step_table(rows):
     yield ["points", *found]
     for at, row in enumerate(rows):
         times = (1e3 * points[at][1] for points in found.values())
-        yield [row["n"], *(f"{t:.3g}" if t < 1000 else f"{t:.0f}" for t in times)]
+        cells = (f"{t:.3g}" if t < 1000 else f"{t:,.0f}" for t in times)
+        yield [f"{row['n']:,}", *cells]
 
 
+# Tables by name, the results that they are made of, and what makes them.
 TABLES = {
-    "step_and_query": step_table,
-    "neighbors": neighbors_table,
-    "online": online_table,
-    "recall": recall_table,
-    "distances": distances_table,
+    "step_and_query": ("step_and_query", step_table),
+    "neighbors": ("neighbors", neighbors_table),
+    "online": ("online", online_table),
+    "recall": ("recall", recall_table),
+    "moves": ("recall", moves_table),
+    "distances": ("distances", distances_table),
 }
 
 
@@ -187,7 +206,7 @@ def draw_steps(table, path):
     """The picture of the README."""
     names = [name for name in table[0] if name != "points"]
     series = {
-        name: [(int(row["points"]), float(row[name]) / 1e3) for row in table]
+        name: [(_number(row["points"]), _number(row[name]) / 1e3) for row in table]
         for name in names
     }
     step_and_query.draw(series, path)
@@ -195,7 +214,7 @@ def draw_steps(table, path):
 
 def draw_neighbors(table, path):
     """A line of marks for each case, on a logarithmic axis of ratios."""
-    fig, (ax,) = _plots.figure(1, 1, (7, 1.4 + 0.32 * len(table)))
+    fig, (ax,) = _plots.figure(1, 1, (6, 1.6 + 0.36 * len(table)))
     heights = range(len(table))[::-1]
     for name, style in MARKERS.items():
         cells = [ratio_of(row[name]) for row in table]

@@ -123,8 +123,8 @@ def test_results_become_tables_and_plots(tmp_path):
     folders = ["--results", tmp_path, "--tables", tables, "--plots", plots]
     publish.main(list(map(str, folders)))
     assert publish.read_table(tables / "step_and_query.csv") == [
-        {"points": "1000", "skmahal": "1", "transform + hnswlib": "1000"},
-        {"points": "4000", "skmahal": "4", "transform + hnswlib": "4000"},
+        {"points": "1,000", "skmahal": "1", "transform + hnswlib": "1,000"},
+        {"points": "4,000", "skmahal": "4", "transform + hnswlib": "4,000"},
     ]
     for name in publish.DRAWINGS:
         for ending in ("", "_dark"):
