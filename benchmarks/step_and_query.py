@@ -42,17 +42,24 @@ def measure(n, d, options):
     """Times of a step and a query; all contenders have the same steps and queries."""
     X, Q = _data.clustered(n, d, _ROUNDS)
     U = _data.dense_metric(d)
-    steps, index, hand = Steps(X, U), Ours(X, U, options.n_jobs), ByHand(X, U)
+    steps, index = Steps(X, U), Ours(X, U, options.n_jobs)
+    # Exact peers have all threads and one thread in turn, and the better counts.
+    hands = {limit: ByHand(X, U) for limit in (None, 1)}
     # What pays for itself over several queries is made before.
     index.index.kneighbors(Q)
     times, recall = {OURS: [], HAND: []}, {}
-    for q in Q[:_ROUNDS]:
+    runs = [
+        (OURS, index, None),
+        *((HAND, hand, limit) for limit, hand in hands.items()),
+    ]
+    for q in Q:
         w, v = steps.next()
-        for name, contender in ((OURS, index), (HAND, hand)):
+        for name, contender, limit in runs:
             time.sleep(0.02)
-            times[name].append(_timing.timed(_followed, contender, w, v, q)[0])
+            with _timing.threads(limit):
+                times[name].append(_timing.timed(_followed, contender, w, v, q)[0])
     exact = ExactNeighbors(Problem(X, steps.U, Q[:_CHECKED]), K)
-    for name, contender in ((OURS, index), (HAND, hand)):
+    for name, contender, _ in runs:
         found = [contender.neighbours(q) for q in Q[:_CHECKED]]
         recall[name] = exact.recall(np.array(found))
     skipped, U = [_peers.Hnsw] if options.exact_only else [], np.float32(steps.U)
@@ -61,8 +68,9 @@ def measure(n, d, options):
             continue
         times[name] = []
         while sum(times[name]) < _SECONDS and len(times[name]) < _REBUILDS:
-            q = Q[len(times[name])]
-            seconds, rebuilt = _timing.timed(_searched, peer, X, U, q)
+            q, is_odd = Q[len(times[name])], len(times[name]) % 2
+            with _timing.threads(1 if peer.exact and is_odd else None):
+                seconds, rebuilt = _timing.timed(_searched, peer, X, U, q)
             times[name].append(seconds)
         recall[name] = exact.recall(rebuilt.kneighbors(Q[:_CHECKED]))
     found = {name: _timing.summary(seconds) for name, seconds in times.items()}
@@ -115,14 +123,16 @@ def draw(series, path):
         x, y = zip(*points, strict=True)
         (line,) = ax.loglog(x, y, **styles.get(name, peer))
         ends.append((y[-1], name, line.get_color()))
-    heights = _plots.apart([end for end, _, _ in ends], factor=1.7)
+    low, high = ax.get_ylim()
+    heights = _plots.apart([end for end, _, _ in ends], (high / low) ** 0.05)
     for (end, name, colour), height in zip(ends, heights, strict=True):
         text = f"{name}, {_report.seconds_text(end)}"
         weight = "bold" if name == OURS else "normal"
         at = (x[-1] * 1.2, height)
         ax.annotate(text, at, color=colour, va="center", weight=weight)
     _plots.mark_sizes(ax, [1000, 10_000, 100_000])
-    ax.set_yticks([1e-3, 1e-2, 0.1, 1, 10], ["1 ms", "10 ms", "0.1 s", "1 s", "10 s"])
+    ticks = {1e-3: "1 ms", 1e-2: "10 ms", 0.1: "0.1 s", 1: "1 s", 10: "10 s"}
+    ax.set_yticks(list(ticks), ticks.values())
     ax.minorticks_off()
     ax.grid(alpha=0.25)
     ax.spines[["top", "right"]].set_visible(False)
