@@ -17,11 +17,12 @@ ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
 
-demo: $(VENV)/demo.stamp ## run examples/demo.py
+demo: $(VENV)/demo.stamp ## search images under a metric learned from clicks, for 30 s
 	@$(VENV)/bin/python examples/demo.py
 
-test: lint ## lint, then run the tests and doctests
-	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS)
+test: lint ## lint, then run the tests and doctests, for 10 to 15 minutes
+	@echo "tests and doctests, $(JOBS) at a time: 10 to 15 minutes on two cores"
+	@$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS)
 
 stress: $(VENV)/test.stamp ## run the slow tests, for ten minutes
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS) -m stress
@@ -81,7 +82,8 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/demo.stamp: $(SETTINGS) | $(VENV)/bin/python
-	$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast]'
+	@echo "installing skmahal, numba and matplotlib into $(VENV), once: a minute or so"
+	@$(VENV)/bin/python $(PIP_INSTALL) -e '.[fast,plot]'
 	@touch $@
 
 $(VENV)/test.stamp: $(SETTINGS) | $(VENV)/bin/python

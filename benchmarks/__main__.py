@@ -1,6 +1,7 @@
 """``python -m benchmarks [name ...]``: measure, print tables, write JSON and plots.
 
-``python -m benchmarks --against CHECKOUT [name ...]`` compares with another checkout.
+``python -m benchmarks --against CHECKOUT [name ...]`` compares with another checkout,
+and ``python -m benchmarks.publish`` makes the tables and plots of the documentation.
 """
 
 import argparse
@@ -14,19 +15,20 @@ from pathlib import Path
 
 from . import _peers, _report, against
 
-NAMES = [
-    "neighbors",
-    "sparse",
-    "distances",
-    "recall",
-    "online",
-    "sampling",
-    "paper",
-    "memory",
-    "scaling",
-    "online_learning",
-    "learner_steps",
-]
+NAMES = {
+    "neighbors": "exact neighbours, in batches and one query a call",
+    "sparse": "neighbours among sparse points, beside scikit-learn",
+    "distances": "distances to all points; seeds of clusters",
+    "recall": "approximate neighbours, beside faiss IVF-Flat and hnswlib",
+    "online": "rank-one updates of the metric, rebuilds, updates with queries",
+    "step_and_query": "an update and a query, as the number of points grows",
+    "sampling": "samples in proportion to distance, as the number of points grows",
+    "paper": "the experiments of Qin, Reddy and Song (2023)",
+    "memory": "memory of an index, beside that of the arrays it needs",
+    "scaling": "fit, updates and queries at 100,000 and 1,000,000 points",
+    "online_learning": "online learners beside ITML fitted anew, and river",
+    "learner_steps": "a step of each online learner with 2,000 features",
+}
 SETTINGS = ["quick", "n_jobs", "exact_only"]
 RESULTS = Path(__file__).resolve().parent / "results"
 
@@ -35,7 +37,7 @@ def main(arguments=None):
     """Run the named benchmarks, or all of them and a summary."""
     options = parsed(arguments)
     if options.against is not None:
-        against.compare(options.against, options.names or NAMES, options.quick)
+        against.compare(options.against, options.names or list(NAMES), options.quick)
         return
     options.out.mkdir(parents=True, exist_ok=True)
     settings = {name: getattr(options, name) for name in SETTINGS}
@@ -58,16 +60,38 @@ def parsed(arguments):
     """Options of the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description="Measure skmahal beside its peers, in one process.",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Measure skmahal beside faiss, hnswlib, scikit-learn and others.\n"
+        "Without a name, all benchmarks run, for half an hour or more.",
+        epilog="benchmarks:\n"
+        + "\n".join(f"  {name:<16} {text}" for name, text in NAMES.items()),
     )
-    parser.add_argument("names", nargs="*", metavar="name", help=", ".join(NAMES))
-    parser.add_argument("--quick", action="store_true", help="small sizes, seconds")
-    parser.add_argument("--out", type=Path, default=RESULTS, help="folder for results")
+    parser.add_argument(
+        "names", nargs="*", metavar="name", help="a benchmark, see below (default: all)"
+    )
+    parser.add_argument(
+        "--quick",
+        action="store_true",
+        help="small sizes, a minute or two; shows that all of it runs, not how fast",
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=RESULTS,
+        help="folder for tables, plots and JSON (default: benchmarks/results)",
+    )
+    parser.add_argument(
+        "--data",
+        type=Path,
+        help="folder of data sets; absent ones are fetched from OpenML into it "
+        "(default: the environment variable SKMAHAL_DATA, or skmahal in scikit-learn's "
+        "data home)",
+    )
     parser.add_argument(
         "--n-jobs",
         type=lambda text: None if text == "None" else int(text),
         default=-1,
-        help="n_jobs of skmahal's own queries, or None (default: -1)",
+        help="n_jobs of skmahal's own queries, or None (default: -1, all cores)",
     )
     parser.add_argument(
         "--exact-only",
@@ -78,11 +102,14 @@ def parsed(arguments):
         "--against",
         type=Path,
         metavar="CHECKOUT",
-        help="compare skmahal with that of another checkout instead of peers",
+        help="compare with the skmahal of another checkout instead of other libraries",
     )
     options = parser.parse_args(arguments)
     if unknown := set(options.names) - set(NAMES):
         parser.error(f"no such benchmark: {', '.join(sorted(unknown))}")
+    if options.data is not None:
+        # Some benchmarks run in processes of their own.
+        os.environ["SKMAHAL_DATA"] = str(options.data)
     return options
 
 

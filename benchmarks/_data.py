@@ -1,23 +1,23 @@
 """Points, queries and metrics to measure on, and exact neighbours in float64.
 
-Real data are read from the folder that SKMAHAL_DATA names, or else from `shared/data`
-beside the folder of the repository.
+Points are generated, or fetched from OpenML and kept in a folder: the one that the
+environment variable SKMAHAL_DATA names, or else `skmahal` in scikit-learn's data home.
 """
 
 import os
 from functools import lru_cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 from sklearn.covariance import LedoitWolf
+from sklearn.datasets import fetch_openml, get_data_home
 from sklearn.decomposition import PCA
 from sklearn.neighbors import NeighborhoodComponentsAnalysis
 
 from skmahal import components_from
-
-BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 GLOVE = "glove_100k.npz"
 MNIST = "mnist_10k.npz"
@@ -41,7 +41,7 @@ class Problem(NamedTuple):
 
 
 class AbsentError(Exception):
-    """A file of real data is not there."""
+    """Real data are not in the folder, and cannot be fetched."""
 
 
 class ExactNeighbors:
@@ -97,14 +97,53 @@ def outside(X, queries=500, seed=0):
     return low + drawn * (high - low)
 
 
+def folder():
+    """Where files of real data are kept."""
+    named = os.environ.get("SKMAHAL_DATA")
+    return Path(named) if named else Path(get_data_home()) / "skmahal"
+
+
 def load(name):
-    """The arrays of a file of real data."""
-    folder = Path(os.environ.get("SKMAHAL_DATA", BESIDE))
-    if not (folder / name).exists():
-        where = "the folder of SKMAHAL_DATA" if "SKMAHAL_DATA" in os.environ else ""
-        where = where or "shared/data beside the repository (or set SKMAHAL_DATA)"
-        raise AbsentError(f"{name} is not in {where}")
-    return np.load(folder / name, allow_pickle=False)
+    """The arrays of a file of real data, which is fetched from OpenML if it can be."""
+    path = folder() / name
+    if not path.exists():
+        if name not in OPENML:
+            raise AbsentError(
+                f"{name} is not in {folder()}, and OpenML does not have it; "
+                "benchmarks/README.md says where it is from"
+            )
+        arrays = _fetched(name)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        unfinished = path.with_suffix(".partial.npz")
+        np.savez_compressed(unfinished, **arrays)
+        unfinished.replace(path)
+    return np.load(path, allow_pickle=False)
+
+
+def _fetched(name):
+    """Arrays of a data set of OpenML."""
+    dataset, version, arranged = OPENML[name]
+    # Its faster parser needs pandas.
+    parser = "auto" if find_spec("pandas") else "liac-arff"
+    try:
+        found = fetch_openml(dataset, version=version, as_frame=False, parser=parser)
+    except (OSError, ValueError) as error:
+        raise AbsentError(
+            f"fetch_openml({dataset!r}) failed ({error}), and {name} is not in "
+            f"{folder()}; the environment variable SKMAHAL_DATA names another folder"
+        ) from error
+    return arranged(np.asarray(found.data), np.asarray(found.target))
+
+
+def _digits(X, y):
+    """The first 10,000 digits to search, and the last 2,000 as queries."""
+    X, y = X.astype(np.uint8), y.astype(np.int64)
+    first = {"X": X[:10_000], "y": y[:10_000]}
+    return first | {"X_test": X[-2000:], "y_test": y[-2000:]}
+
+
+# Files that can be made: name and version of the data set, and what makes the arrays.
+OPENML = {MNIST: ("mnist_784", 1, _digits)}
 
 
 def clustered(n, d, queries=1000, seed=0):

@@ -1,8 +1,10 @@
 """The few kinds of plot that the benchmarks share."""
 
+from contextlib import contextmanager
+
 import numpy as np
 
-OURS = "#1f6f8b"
+OURS = "#2a8ab0"
 PEER = "#c98a3a"
 OTHER = "#8a8a8a"
 GOAL = "#b3261e"
@@ -20,7 +22,44 @@ def figure(rows, columns, size):
 
 def save(fig, path):
     """Write the figure as a PNG."""
-    fig.savefig(path, dpi=110)
+    # bbox_inches: text beside the axes belongs to the figure.
+    fig.savefig(path, dpi=130, bbox_inches="tight")
+
+
+@contextmanager
+def light():
+    """Figures of the documentation, with text that can be read on a telephone."""
+    from matplotlib import rc_context
+
+    with rc_context({"font.size": 12}):
+        yield
+
+
+@contextmanager
+def dark():
+    """The same with light lines on a dark page."""
+    from matplotlib import rc_context
+
+    light, page = "#ced6dd", "#14181e"
+    names = ("text.color", "axes.labelcolor", "axes.edgecolor")
+    names += ("axes.titlecolor", "xtick.color", "ytick.color")
+    settings = dict.fromkeys(names, light) | {"grid.color": light}
+    faces = dict.fromkeys(("figure.facecolor", "axes.facecolor"), page)
+    with rc_context(settings | faces | {"savefig.facecolor": page, "font.size": 12}):
+        yield
+
+
+def apart(heights, factor):
+    """Heights on a logarithmic axis, moved up until each is `factor` from the next.
+
+    >>> apart([4.0, 1.0, 1.1], factor=2)
+    [4.0, 1.0, 2.0]
+    """
+    moved, least = list(heights), 0.0
+    for at in np.argsort(heights):
+        moved[at] = max(moved[at], least)
+        least = factor * moved[at]
+    return moved
 
 
 def plain_ticks(axis):
@@ -57,7 +96,7 @@ def ratio_bars(ax, labels, ratios, goals, title):
         if goal is not None:
             ax.plot([goal, goal], [height - 0.4, height + 0.4], color=GOAL, lw=2)
         text_at_edge(ax, height, f"{ratio:.3g}×")
-    ax.axvline(1, color="black", lw=0.8)
+    ax.axvline(1, color=ax.spines["left"].get_edgecolor(), lw=0.8)
     ax.set_xscale("log")
     shown = [*ratios, *(goal for goal in goals if goal is not None), 1]
     ax.set_xlim(min(shown) / 1.3, max(shown) * 1.3)

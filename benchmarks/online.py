@@ -3,7 +3,6 @@
 import time
 
 import numpy as np
-from scipy.linalg.blas import sger
 
 from skmahal import SketchedMahalanobisNeighbors
 
@@ -37,36 +36,32 @@ class Ours:
 
 
 class ByHand:
-    """Exact and incremental: transformed rows and norms follow every update in place.
+    """Exact and incremental: only the squared lengths ``xᵀAx`` follow an update.
 
-    ``T = X v``, ``‖y‖² += 2 T (Y w) + T² ‖w‖²``, ``Y += T wᵀ`` and ``U += w vᵀ``; a
-    query is ``U q``, one product with the rows, and argpartition.
+    A step as of LEGO or ITML is ``A += β vvᵀ``, which adds ``β (Xv)²`` to the lengths:
+    one product with X. A query is one more, ``xᵀAx - 2 X(Aq)``, and argpartition.
     """
 
     def __init__(self, X, U):
         self.X, self.U = X, U.copy()
-        self.Y = np.ascontiguousarray(X @ U.T)
-        self.norms = np.einsum("ij,ij->i", self.Y, self.Y)
+        Y = X @ U.T
+        self.lengths = np.einsum("ij,ij->i", Y, Y)
 
     def update(self, w, v):
+        # Uᵀw is a multiple of v in such steps.
+        beta = 2 * (v @ (w @ self.U)) / (v @ v) + w @ w
         T = self.X @ v
-        self.norms += T * (2 * (self.Y @ w) + T * (w @ w))
-        # BLAS sees the transposes, which are in Fortran order and so changed in place.
-        self._add_outer(self.Y, T, w)
-        self._add_outer(self.U, w, v)
+        T *= T
+        T *= beta
+        self.lengths += T
+        self.U += np.outer(w, v)
 
     def neighbours(self, q):
-        D = self.Y @ (self.U @ q)
+        D = self.X @ (self.U.T @ (self.U @ q))
         D *= -2
-        D += self.norms
+        D += self.lengths
         best = np.argpartition(D, K - 1)[:K]
         return best[np.argsort(D[best])]
-
-    @staticmethod
-    def _add_outer(A, left, right):
-        changed = sger(1.0, right, left, a=A.T, overwrite_a=1)
-        if not np.may_share_memory(changed, A):
-            raise RuntimeError("BLAS made a copy of the matrix it should change.")
 
 
 class Steps:
