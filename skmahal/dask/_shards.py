@@ -1,0 +1,421 @@
+"""What runs on the workers: chunks, their local indexes, and merging of answers.
+
+A state of a shard is named by two stamps, one of its points and one of the metric. A
+task has the logs of changes that lead to the state it is for. A chunk whose index has
+an earlier state follows them. If that is not possible, the index is made from the
+chunk, or the task returns :data:`BEHIND` and is sent again with all that this needs.
+"""
+
+from threading import RLock
+from typing import NamedTuple
+
+import numpy as np
+from distributed import get_worker
+from sklearn.base import clone
+
+from skmahal._core.checks import surely_finite
+from skmahal._core.points import row_squares
+from skmahal._core.search import without_own
+from skmahal._core.threads import slices
+
+# The answer of a worker that cannot have the state with what the task brought.
+BEHIND = "behind"
+
+# Distances this close may be out of order by rounding: histories of shards differ.
+_CLOSE = 1e-6
+
+# Rows of a product of matrices. There are always as many, so that the distance of a
+# pair does not depend on what other pairs there are.
+_BLOCK = 64
+
+
+class Log(NamedTuple):
+    """Changes in order; `stamps` name the states before, between and after them."""
+
+    stamps: tuple
+    changes: tuple = ()
+
+    @property
+    def stamp(self):
+        """The state after all changes."""
+        return self.stamps[-1]
+
+    def added(self, stamp, change):
+        """A log with one more change."""
+        return Log((*self.stamps, stamp), (*self.changes, change))
+
+    def last(self, number):
+        """A log of the last changes alone."""
+        start = max(0, len(self.changes) - number)
+        return Log(self.stamps[start:], self.changes[start:])
+
+    def since(self, stamp):
+        """Changes after a state, each with the stamp behind it; None if it is unknown.
+
+        >>> log = Log((1,)).added(2, "first").added(3, "second")
+        >>> log.since(2), log.last(1).since(1)
+        ([(3, 'second')], None)
+        """
+        if stamp not in self.stamps:
+            return None
+        at = self.stamps.index(stamp)
+        return list(zip(self.stamps[at + 1 :], self.changes[at:], strict=True))
+
+
+class Edit(NamedTuple):
+    """A change of the points of a shard, at positions in it.
+
+    `kind` is "append", "replace" or "remove".
+    """
+
+    kind: str
+    at: np.ndarray | None = None
+    X: np.ndarray | None = None
+    y: np.ndarray | None = None
+
+    def applied(self, held, new):
+        """Rows or targets after the change, as a new array; None if there are none."""
+        if held is None or self.kind == "remove":
+            return held if held is None else np.delete(held, self.at, axis=0)
+        if self.kind == "append":
+            return np.concatenate([held, new])
+        held = held.astype(np.promote_types(held.dtype, new.dtype))
+        held[self.at] = new
+        return held
+
+    @property
+    def size(self):
+        """Number of rows that change."""
+        return len(self.at if self.X is None else self.X)
+
+
+class Wanted(NamedTuple):
+    """The state of a shard that a task is for: logs of edits and of metric steps."""
+
+    edits: Log
+    steps: Log
+
+
+class Source(NamedTuple):
+    """What a local index is made of beside the chunk: U or None, and an estimator."""
+
+    U: np.ndarray | None
+    local: object
+
+
+class Chunk:
+    """Rows and targets of a shard, and the local index that is derived from them.
+
+    Only rows and targets are written to disk or sent to another worker. `edits` and
+    `steps` are the stamps of the index. `problem` says what is wrong with the rows.
+    """
+
+    def __init__(self, X, y=None, dtype=None):
+        self.y, self.problem = None if y is None else np.asarray(y), None
+        self.X = self._checked(np.asarray(X), dtype)
+        self._begin()
+
+    def _begin(self):
+        self.index = self.targets = self.edits = self.steps = None
+        self.lock = RLock()
+
+    def __getstate__(self):
+        return {"X": self.X, "y": self.y, "problem": self.problem}
+
+    def __setstate__(self, state):
+        vars(self).update(state)
+        self._begin()
+
+    def __sizeof__(self):
+        derived = 0 if self.index is None else self.X.size + 64 * len(self.X)
+        return self.X.nbytes + derived + (0 if self.y is None else self.y.nbytes)
+
+    def _checked(self, X, dtype):
+        """Rows in C order, float32 or float64; says in `problem` what they are not."""
+        if dtype is not None and X.dtype != dtype:
+            self.problem = f"has dtype {X.dtype}, expected {np.dtype(dtype)} as X has"
+            return X
+        kept = X.dtype if X.dtype == np.float32 else np.dtype(np.float64)
+        try:
+            with np.errstate(over="ignore"):
+                X = np.ascontiguousarray(X, dtype=kept)
+        except (TypeError, ValueError):
+            self.problem = f"has dtype {X.dtype}, expected numbers"
+            return X
+        if X.ndim != 2:
+            self.problem = f"has shape {X.shape}, expected two dimensions"
+        elif not surely_finite(X) and not np.isfinite(X).all():
+            self.problem = f"contains NaN or infinity, or a value too large for {kept}"
+        elif self.y is not None and len(self.y) != len(X):
+            self.problem = f"has {len(X)} rows, expected {len(self.y)} as y has"
+        return X
+
+    def look(self):
+        """What is wrong with it, shape and type of rows, type and values of targets."""
+        if self.y is None or self.problem is not None:
+            return self.problem, self.X.shape, self.X.dtype, None
+        columns = self.y.reshape(len(self.y), -1).T
+        if self.y.dtype.kind == "f":
+            whole = np.isfinite(self.y).all()
+            problem = None if whole else "has targets that are NaN or infinite"
+            return problem, self.X.shape, self.X.dtype, (self.y.shape[1:], None)
+        values = [np.unique(column) for column in columns]
+        return None, self.X.shape, self.X.dtype, (self.y.shape[1:], values)
+
+    def edited(self, edits):
+        """A chunk with changes made part of it, which takes over the index. O(nd)."""
+        new = Chunk.__new__(Chunk)
+        X, y = self.X, self.y
+        with self.lock:
+            for edit in edits.changes:
+                X, y = edit.applied(X, edit.X), edit.applied(y, edit.y)
+            new.__setstate__({"X": X, "y": y, "problem": None})
+            if self.index is not None and self.edits == edits.stamp:
+                new.index, new.targets = self.index, y
+                new.edits, new.steps = self.edits, self.steps
+                self._begin()
+        return new
+
+    def follow(self, wanted, source):
+        """Bring the index to a state; returns whether that was possible."""
+        edits, steps = wanted
+        changes = None if self.index is None else edits.since(self.edits)
+        moves = steps.since(self.steps)
+        if source is None and (changes is None or moves is None):
+            return False
+        if changes is None:
+            self._build(edits, source)
+            self.steps = steps.stamp
+            return True
+        for stamp, edit in changes:
+            self._edit(edit)
+            self.edits = stamp
+        if moves is None:
+            self.index.update_metric({"U": source.U})
+            self.steps = steps.stamp
+            return True
+        for stamp, step in moves:
+            self.index.update_metric(low_rank=step)
+            self.steps = stamp
+        return True
+
+    def _build(self, edits, source):
+        """Make the index of the rows after all edits. O(nkd)."""
+        X, y = self.X, self.y
+        for edit in edits.changes:
+            X, y = edit.applied(X, edit.X), edit.applied(y, edit.y)
+        index = clone(source.local)
+        index.metric_learner = None if source.U is None else {"U": source.U}
+        self.index, self.targets = index.fit(X), y
+        self.edits = edits.stamp
+        if not edits.changes:
+            # The index has its own copy, and one is enough.
+            self.X = self.index._fit_X
+
+    def _edit(self, edit):
+        if edit.kind == "append":
+            self.index.partial_fit(edit.X)
+        elif edit.kind == "remove":
+            self.index.remove_points(edit.at)
+        else:
+            if np.may_share_memory(self.X, self.index._fit_X):
+                self.X = self.X.copy()
+            self.index.update_points(edit.at, edit.X)
+        self.targets = edit.applied(self.targets, edit.y)
+
+    # What tasks ask of the index, after `follow`.
+
+    def ready(self):
+        """Nothing: the index is there."""
+
+    def rows(self, at=None):
+        """Rows at positions, or all of them."""
+        X = self.index._fit_X
+        return np.array(X if at is None else X[at])
+
+    def all_targets(self):
+        """Targets of all rows."""
+        return self.targets
+
+    def nearest(self, Q, K, with_targets=False, U=None, exact=False):
+        """Distances and positions of up to K neighbours, and their targets or None.
+
+        If `exact`, distances are from differences of coordinates under U, in float64.
+        """
+        D, at = self.index.kneighbors(Q, min(K, len(self.index)))
+        if exact:
+            queries = np.repeat(np.arange(len(D)), D.shape[1])
+            D = np.empty(D.shape)
+            for here in slices(D.size, 1 << 12):
+                rows = self.index._fit_X[at.ravel()[here]]
+                D.ravel()[here] = pair_distances(Q[queries[here]], rows, U)
+        return D, at, self.targets[at] if with_targets else None
+
+    def within(self, Q, radius):
+        """Distances and positions of the points within a radius, lists by query."""
+        return self.index.radius_neighbors(Q, radius)
+
+    def distances(self, Q):
+        """Distances to all points, (queries, points)."""
+        return self.index.distances(Q)
+
+    def sums(self, Q, start, stop, power):
+        """Sums of powers of distances over a range of points."""
+        return self.index.sum_distances(Q, start, stop, power)
+
+    def sample(self, Q, size, power, seed):
+        """Positions ∝ distance ** power."""
+        return self.index.sample(Q, size, power, random_state=seed)
+
+    def attempts(self, Q, size, seed):
+        """Positions with probability distance / root bound, or -1, (queries, size)."""
+        rng = generator_of(seed)
+        index = self.index._maintenance.index
+        return index.sample(Q, size, 1, rng, restart=False)
+
+    def audit(self, n_pairs, seed):
+        """The audit of the local index."""
+        return self.index.audit(n_pairs, random_state=seed)
+
+    def guarantee(self, n_queries):
+        """What the local index promises."""
+        return self.index.guarantee(n_queries)
+
+
+def generator_of(seed):
+    """A generator for a task."""
+    return np.random.default_rng(seed)
+
+
+def made_chunk(X, y, dtype):
+    """A task: the chunk of some rows and targets."""
+    return Chunk(X, y, dtype)
+
+
+def edited_chunk(chunk, edits):
+    """A task: the chunk after edits."""
+    return chunk.edited(edits)
+
+
+def looked_at(chunk):
+    """A task: :meth:`Chunk.look`."""
+    return chunk.look()
+
+
+def same(value):
+    """A task: the value that it carries."""
+    return value
+
+
+def answer(chunk, wanted, U, local, method, *args):
+    """A task: the address of the worker, and what a method of the chunk returns.
+
+    :data:`BEHIND` if the chunk cannot follow; `local` is None if U is not given.
+    Errors that arguments have caused are returned, so that they are not tried again.
+    """
+    address = get_worker().address
+    try:
+        with chunk.lock:
+            source = None if local is None else Source(U, local)
+            if not chunk.follow(wanted, source):
+                return address, BEHIND
+            return address, getattr(chunk, method)(*args)
+    except (ValueError, TypeError, IndexError) as error:
+        return address, error
+
+
+def answer_later(chunk, wanted, U, local, method, *args):
+    """A task of a lazy array: as :func:`answer`, without the address."""
+    with chunk.lock:
+        chunk.follow(wanted, Source(U, local))
+        return getattr(chunk, method)(*args)
+
+
+def nearest_later(chunk, wanted, U, local, Q, K, with_targets):
+    """A task of a lazy array: neighbours with distances that do not need a check."""
+    rest = "nearest", np.ascontiguousarray(Q), K, with_targets, U, True
+    return answer_later(chunk, wanted, U, local, *rest)
+
+
+def pair_distances(Q, X, U):
+    """``‖U (q - x)‖`` of rows of Q and X, in float64; the same for equal pairs.
+
+    >>> pair_distances(np.ones((2, 2)), np.array([[1.0, 1.0], [1.0, 3.0]]), None)
+    array([0., 2.])
+    """
+    gaps = Q.astype(np.float64) - X
+    if U is None:
+        return np.sqrt(row_squares(gaps))
+    squares, block = np.empty(len(gaps)), np.zeros((_BLOCK, gaps.shape[1]))
+    for here in slices(len(gaps), _BLOCK):
+        block[: here.stop - here.start] = gaps[here]
+        squares[here] = row_squares(block @ U.T)[: here.stop - here.start]
+    return np.sqrt(squares)
+
+
+def joined(parts, starts):
+    """Distances, positions in the index, shards and targets of all candidates."""
+    D = np.concatenate([part[0] for part in parts], axis=1)
+    places = zip(parts, starts, strict=True)
+    at = np.concatenate([part[1] + start for part, start in places], axis=1)
+    widths = [part[1].shape[1] for part in parts]
+    shards = np.repeat(np.arange(len(parts)), widths)
+    targets = None
+    if parts[0][2] is not None:
+        targets = np.concatenate([part[2] for part in parts], axis=1)
+    return D, at, np.broadcast_to(shards, D.shape), targets
+
+
+def in_order(D, at, K, *others):
+    """The K first candidates of each query by distance and position.
+
+    >>> in_order(np.array([[2.0, 1.0, 1.0]]), np.array([[0, 7, 5]]), 2)
+    [array([[1., 1.]]), array([[5, 7]])]
+    """
+    order = np.lexsort((at, D))[:, :K]
+    return [_taken(values, order) for values in (D, at, *others)]
+
+
+def _taken(values, order):
+    """Candidates in an order; targets may have more dimensions."""
+    if values is None:
+        return None
+    return values[np.arange(len(order))[:, np.newaxis], order]
+
+
+def doubtful(D, shards, K):
+    """Which candidates, in order, may be out of order with those of other shards.
+
+    They are runs of close distances that begin among the K first, and are not all of
+    one shard, which orders its own points.
+
+    >>> D = np.array([[1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]])
+    >>> doubtful(D, np.array([[0, 0, 1, 1, 1, 0, 1]]), 5).astype(int)
+    array([[0, 1, 1, 0, 0, 0, 0]])
+    """
+    width = D.shape[1]
+    near = np.zeros(D.shape, dtype=bool)
+    near[:, 1:] = np.diff(D, axis=1) <= _CLOSE * D[:, 1:]
+    firsts = np.maximum.accumulate(np.where(near, 0, np.arange(width)), axis=1)
+    foreign = near.copy()
+    foreign[:, 1:] &= shards[:, 1:] != shards[:, :-1]
+    mixed = np.zeros(D.shape, dtype=bool)
+    rows, columns = np.nonzero(foreign)
+    mixed[rows, firsts[rows, columns]] = True
+    return np.take_along_axis(mixed, firsts, axis=1) & (firsts < K)
+
+
+def merged(parts, starts, K, dtype, own=None):
+    """A task of a lazy array: distances, positions and targets of the K nearest.
+
+    `own` is the position of the first query, if queries are points of the index.
+    """
+    D, at, _, targets = joined(parts, starts)
+    D, at, targets = in_order(D, at, K + (own is not None), targets)
+    D = D.astype(dtype)
+    if own is not None:
+        places = own + np.arange(len(D))
+        if targets is not None:
+            targets = without_own(places, targets, at)[0]
+        D, at = without_own(places, D, at)
+    return D, at, targets
