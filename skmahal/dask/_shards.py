@@ -45,8 +45,8 @@ class Log(NamedTuple):
         return Log((*self.stamps, stamp), (*self.changes, change))
 
     def last(self, number):
-        """A log of the last changes alone."""
-        start = max(0, len(self.changes) - number)
+        """A log of the last changes alone; None is all of them."""
+        start = 0 if number is None else max(0, len(self.changes) - number)
         return Log(self.stamps[start:], self.changes[start:])
 
     def since(self, stamp):
@@ -103,6 +103,16 @@ class Source(NamedTuple):
     local: object
 
 
+class Look(NamedTuple):
+    """What is wrong with a chunk or None, its rows, outputs, and labels of each."""
+
+    problem: str | None
+    shape: tuple
+    dtype: np.dtype
+    outputs: tuple | None
+    labels: list
+
+
 class Chunk:
     """Rows and targets of a shard, and the local index that is derived from them.
 
@@ -110,9 +120,12 @@ class Chunk:
     `steps` are the stamps of the index. `problem` says what is wrong with the rows.
     """
 
-    def __init__(self, X, y=None, dtype=None):
-        self.y, self.problem = None if y is None else np.asarray(y), None
+    def __init__(self, X, y, dtype, has_labels=False):
+        self.problem, self.y = None, None if y is None else np.asarray(y)
+        self.labels = []
         self.X = self._checked(np.asarray(X), dtype)
+        if self.y is not None and self.problem is None:
+            self._check_targets(has_labels)
         self._begin()
 
     def _begin(self):
@@ -120,7 +133,8 @@ class Chunk:
         self.lock = RLock()
 
     def __getstate__(self):
-        return {"X": self.X, "y": self.y, "problem": self.problem}
+        names = ("X", "y", "problem", "labels")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state):
         vars(self).update(state)
@@ -150,17 +164,22 @@ class Chunk:
             self.problem = f"has {len(X)} rows, expected {len(self.y)} as y has"
         return X
 
+    def _check_targets(self, has_labels):
+        """Targets as numbers, or their labels; says in `problem` what is wrong."""
+        try:
+            if has_labels:
+                self.labels = labels_of(self.y)
+            else:
+                self.y = self.y.astype(np.float64)
+                if not np.isfinite(self.y).all():
+                    self.problem = "has targets that are NaN or infinite"
+        except (TypeError, ValueError) as error:
+            self.problem = f"has targets that cannot be used: {error}"
+
     def look(self):
-        """What is wrong with it, shape and type of rows, type and values of targets."""
-        if self.y is None or self.problem is not None:
-            return self.problem, self.X.shape, self.X.dtype, None
-        columns = self.y.reshape(len(self.y), -1).T
-        if self.y.dtype.kind == "f":
-            whole = np.isfinite(self.y).all()
-            problem = None if whole else "has targets that are NaN or infinite"
-            return problem, self.X.shape, self.X.dtype, (self.y.shape[1:], None)
-        values = [np.unique(column) for column in columns]
-        return None, self.X.shape, self.X.dtype, (self.y.shape[1:], values)
+        """What the client has to know of the chunk."""
+        outputs = None if self.y is None else self.y.shape[1:]
+        return Look(self.problem, self.X.shape, self.X.dtype, outputs, self.labels)
 
     def edited(self, edits):
         """A chunk with changes made part of it, which takes over the index. O(nd)."""
@@ -169,9 +188,10 @@ class Chunk:
         with self.lock:
             for edit in edits.changes:
                 X, y = edit.applied(X, edit.X), edit.applied(y, edit.y)
-            new.__setstate__({"X": X, "y": y, "problem": None})
+            new.__setstate__({"X": X, "y": y, "problem": None, "labels": []})
             if self.index is not None and self.edits == edits.stamp:
-                new.index, new.targets = self.index, y
+                # Rows that are in the index are not held twice.
+                new.index, new.X, new.targets = self.index, self.index._fit_X, y
                 new.edits, new.steps = self.edits, self.steps
                 self._begin()
         return new
@@ -268,9 +288,8 @@ class Chunk:
         return self.index.sample(Q, size, power, random_state=seed)
 
     def attempts(self, Q, size, seed):
-        """Positions with probability distance / root bound, or -1, (queries, size)."""
-        rng = generator_of(seed)
-        index = self.index._maintenance.index
+        """Positions with probability ``d / sqrt(n Σ d²)`` each, or -1."""
+        rng, index = np.random.default_rng(seed), self.index._maintenance.index
         return index.sample(Q, size, 1, rng, restart=False)
 
     def audit(self, n_pairs, seed):
@@ -282,14 +301,22 @@ class Chunk:
         return self.index.guarantee(n_queries)
 
 
-def generator_of(seed):
-    """A generator for a task."""
-    return np.random.default_rng(seed)
+def labels_of(y):
+    """Distinct labels of every output, sorted.
+
+    >>> labels_of(np.array(["b", "a", "b"]))
+    [array(['a', 'b'], dtype='<U1')]
+    """
+    if y.dtype.kind == "f" and not np.isfinite(y).all():
+        raise ValueError("y has labels that are NaN or infinite.")
+    if y.dtype == object and any(one is None or one != one for one in y.ravel()):
+        raise ValueError("y has labels that are missing.")
+    return [np.unique(column) for column in y.reshape(len(y), -1).T]
 
 
-def made_chunk(X, y, dtype):
+def made_chunk(X, y, dtype, has_labels):
     """A task: the chunk of some rows and targets."""
-    return Chunk(X, y, dtype)
+    return Chunk(X, y, dtype, has_labels)
 
 
 def edited_chunk(chunk, edits):
@@ -412,10 +439,6 @@ def merged(parts, starts, K, dtype, own=None):
     """
     D, at, _, targets = joined(parts, starts)
     D, at, targets = in_order(D, at, K + (own is not None), targets)
-    D = D.astype(dtype)
     if own is not None:
-        places = own + np.arange(len(D))
-        if targets is not None:
-            targets = without_own(places, targets, at)[0]
-        D, at = without_own(places, D, at)
-    return D, at, targets
+        D, at = without_own(own + np.arange(len(D)), D, at)
+    return D.astype(dtype), at, targets
