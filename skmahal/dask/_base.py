@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import count, pairwise
 from threading import RLock
 from typing import NamedTuple
-from weakref import finalize
+from weakref import WeakValueDictionary, finalize
 
 import dask
 import dask.array as da
@@ -111,6 +111,19 @@ class State(NamedTuple):
             yield number, places, positions[places] - starts[number]
 
 
+class OwnCluster:
+    """A cluster of threads in this process, which is closed when nothing holds it."""
+
+    def __init__(self):
+        cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
+        self.client = Client(cluster)
+        finalize(self, _stop, self.client, cluster)
+
+
+# The cluster of all estimators that were given no client.
+_OWN = WeakValueDictionary()
+
+
 class ShardedBase(BaseEstimator):
     """Points on the workers of a cluster, and the changes of points and metric."""
 
@@ -160,24 +173,25 @@ class ShardedBase(BaseEstimator):
         return super().__getstate__()
 
     def close(self):
-        """Release the points, and stop the cluster that `fit` has started, if any."""
-        for name in ("_state", "_metric", "client_"):
+        """Release the points, and the cluster that was started for them, if any."""
+        for name in ("_state", "_metric", "client_", "_own"):
             vars(self).pop(name, None)
-        if "_own" in vars(self):
-            vars(self).pop("_own")()
 
     # --- the cluster ------------------------------------------------------------------
 
     def _open(self):
         """The client of the parameter, the current one, or that of an own cluster."""
         client = self.client
-        if client is None and "_own" in vars(self):
-            return self.client_
         if client is None:
+            own = _OWN.get("cluster")
             try:
                 client = Client.current()
             except ValueError:
-                client = self._started()
+                own = own or _OWN.setdefault("cluster", OwnCluster())
+                client = own.client
+            if own is not None and client is own.client:
+                # It is closed with the last estimator that holds it.
+                self._own = own
         if client.status != "running":
             raise RuntimeError(
                 f"client must be connected to a cluster, and its status is "
@@ -185,13 +199,6 @@ class ShardedBase(BaseEstimator):
             )
         if client.asynchronous:
             raise ValueError("client must not be asynchronous.")
-        return client
-
-    def _started(self):
-        """The client of a cluster in this process, which ends with the estimator."""
-        cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=None)
-        client = Client(cluster, set_as_default=False)
-        self._own = finalize(self, _stop, client, cluster)
         return client
 
     def _connected(self):
@@ -544,7 +551,8 @@ def gathered(client, futures, numbers=None, starts=None):
     limit = dask.config.get("skmahal.timeout", "1 hour")
     seconds = None if limit is None else dask.utils.parse_timedelta(limit)
     try:
-        wait(futures, timeout=seconds)
+        with client.as_current():
+            wait(futures, timeout=seconds)
     except TimeoutError:
         late = [at for at, future in enumerate(futures) if not future.done()]
         number = late[0] if numbers is None else numbers[late[0]]
@@ -618,6 +626,5 @@ def _target_blocks(y, sizes):
 
 
 def _stop(client, cluster):
-    """Close an own cluster."""
     client.close()
     cluster.close()
