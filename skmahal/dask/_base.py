@@ -17,7 +17,7 @@ from weakref import WeakValueDictionary, finalize
 import dask
 import dask.array as da
 import numpy as np
-from distributed import Client, Future, LocalCluster, futures_of, wait
+from distributed import Client, Future, LocalCluster, wait
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted
@@ -206,13 +206,26 @@ class ShardedBase(BaseEstimator):
         client = self._open()
         if client is not self.client_:
             with self._lock:
-                shards = tuple(
-                    shard._replace(chunk=Future(shard.chunk.key, client))
-                    for shard in self._state.shards
-                )
-                self._state = self._state._replace(shards=shards)
-                self._metric, self.client_ = (None, None), client
+                self._hand_over(client)
         return client
+
+    def _hand_over(self, client):
+        """Let another client hold the chunks, while the present one still does."""
+        if self.client_.status != "running":
+            raise RuntimeError(
+                "The points were released when their client was closed: fit the index "
+                "again, and next time change the client before it is closed."
+            )
+        name = f"skmahal-{uuid.uuid4().hex}"
+        self.client_.publish_dataset(
+            [one.chunk for one in self._state.shards], name=name
+        )
+        chunks = client.get_dataset(name)
+        client.unpublish_dataset(name)
+        pairs = zip(self._state.shards, chunks, strict=True)
+        shards = tuple(shard._replace(chunk=chunk) for shard, chunk in pairs)
+        self._state = self._state._replace(shards=shards)
+        self._metric, self.client_ = (None, None), client
 
     def _fitted(self):
         """The present state; scikit-learn's error before `fit`."""
@@ -344,7 +357,6 @@ class ShardedBase(BaseEstimator):
         """Shards of new points, which are checked, and a look at each."""
         client, make = self.client_, dask.delayed(made_chunk, pure=False)
         if isinstance(X, da.Array):
-            warn_without_lineage(client, X)
             pairs = zip(X.to_delayed()[:, 0], X.chunks[0], strict=True)
             blocks, sizes = zip(*(pair for pair in pairs if pair[1]), strict=True)
         else:
@@ -360,6 +372,7 @@ class ShardedBase(BaseEstimator):
             made = [make(*each, *rest) for each in zip(blocks, targets, strict=True)]
             chunks = client.compute(made, retries=_RETRIES)
             looks = gathered(client, client.map(looked_at, chunks, pure=False))
+        warn_without_lineage(client, chunks)
         ends = np.cumsum([0, *sizes])
         for number, (problem, shape, *_) in enumerate(looks):
             if problem is None and shape != (sizes[number], X.shape[1]):
@@ -580,10 +593,10 @@ def large_tasks():
         yield
 
 
-def warn_without_lineage(client, X):
-    """Warn if chunks of a Dask array were put on workers and cannot be made again."""
-    keys = [future.key for future in futures_of(X)]
-    lost = client.run_on_scheduler(keys_without_tasks, keys) if keys else []
+def warn_without_lineage(client, chunks):
+    """Warn if chunks depend on data that were put on workers, not made by tasks."""
+    keys = [chunk.key for chunk in chunks]
+    lost = client.run_on_scheduler(keys_without_tasks, keys)
     if lost:
         warnings.warn(
             f"X: {len(lost)} chunks have no lineage, as after Client.scatter. If "

@@ -1,4 +1,6 @@
-"""A cluster of worker processes, started once, and small problems for it."""
+"""Clusters of worker processes, each started once."""
+
+from contextlib import contextmanager
 
 import numpy as np
 import pytest
@@ -9,42 +11,57 @@ import dask
 from distributed import Client, LocalCluster
 
 SETTINGS = {
-    # Workers that are killed on purpose come back at once, and tasks survive it.
+    # Tasks survive workers that are killed on purpose.
     "distributed.scheduler.allowed-failures": 20,
     "distributed.comm.timeouts.connect": "60s",
-    "distributed.worker.daemon": True,
-    "skmahal.timeout": "5 minutes",
+    "skmahal.timeout": "1 minute",
 }
 
+# A new process then takes part of a second: it does not load numba.
+WITHOUT_NUMBA = """
+import skmahal._core.kernels
+skmahal._core.kernels.find_spec = lambda name: None
+"""
 
-@pytest.fixture(scope="session")
-def cluster():
-    """Two worker processes, each with one thread."""
+
+@contextmanager
+def started(n_workers=2, preload=()):
+    """A cluster of processes with one thread each, and a client of it."""
+    settings = {**SETTINGS, "distributed.worker.preload": list(preload)}
     with (
-        dask.config.set(SETTINGS),
+        dask.config.set(settings),
         LocalCluster(
-            n_workers=2,
+            n_workers=n_workers,
             threads_per_worker=1,
             processes=True,
             dashboard_address=":0",
             silence_logs="CRITICAL",
             memory_limit=0,
         ) as cluster,
+        Client(cluster, set_as_default=False) as client,
     ):
-        yield cluster
+        yield client
 
 
 @pytest.fixture(scope="session")
-def connected(cluster):
-    with Client(cluster, set_as_default=False) as client:
+def connected():
+    with started(preload=[WITHOUT_NUMBA]) as client:
         yield client
 
 
 @pytest.fixture
 def client(connected):
     """A client of the cluster when all its workers are there."""
+    connected.cluster.scale(2)
     connected.wait_for_workers(2, timeout=60)
     return connected
+
+
+@pytest.fixture(scope="session")
+def compiled():
+    """As `client`, of workers that have numba if it is installed."""
+    with started() as client:
+        yield client
 
 
 @pytest.fixture

@@ -152,9 +152,7 @@ def test_an_online_learner_is_followed(client, rng):
     for start in range(50, 250, 50):
         learner.partial_fit(X[start : start + 50], y[start : start + 50])
         index.update_metric(learner)
-        np.testing.assert_allclose(
-            index.components_, learner.components_, atol=1e-10
-        )
+        np.testing.assert_allclose(index.components_, learner.components_, atol=1e-10)
     local = skmahal.SketchedMahalanobisNeighbors(
         metric_learner=learner.components_
     ).fit(X)

@@ -1,0 +1,184 @@
+"""Workers are killed, retired and replaced, and no result is wrong."""
+
+import os
+import signal
+import threading
+import time
+
+import dask
+import dask.array as da
+import numpy as np
+import pytest
+from distributed import Client
+
+from skmahal.dask import SketchedMahalanobisNeighbors
+
+from .oracle import Beside
+from .test_operations import chunked, problem, queries, random_change
+
+
+def kill_one(client, rng):
+    """SIGKILL a random worker process."""
+    pids = sorted(client.run(os.getpid).values())
+    os.kill(pids[int(rng.integers(len(pids)))], signal.SIGKILL)
+
+
+class Killing:
+    """A context in which a worker is killed after some time."""
+
+    def __init__(self, client, rng, delay):
+        pids = sorted(client.run(os.getpid).values())
+        pid = pids[int(rng.integers(len(pids)))]
+        self.timer = threading.Timer(delay, os.kill, (pid, signal.SIGKILL))
+
+    def __enter__(self):
+        self.timer.start()
+
+    def __exit__(self, *error):
+        self.timer.join()
+
+
+def fitted(client, rng, rows=60):
+    X, U = problem(rng)
+    index = SketchedMahalanobisNeighbors(metric_learner=U, client=client)
+    return Beside(index.fit(chunked(X, rows)), X, U)
+
+
+def test_a_worker_is_killed_between_calls(client, rng):
+    beside = fitted(client, rng)
+    Q = queries(rng, beside.X)
+    random_change(rng, beside, 2)
+    random_change(rng, beside, 3)
+    random_change(rng, beside, 0)
+    kill_one(client, rng)
+    beside.check(Q)
+    client.wait_for_workers(2, timeout=60)
+    kill_one(client, rng)
+    random_change(rng, beside, 0)
+    random_change(rng, beside, 4)
+    beside.check(Q)
+
+
+@pytest.mark.parametrize("step", [0, 2, 6])
+def test_a_worker_is_killed_during_a_change_and_a_query(client, rng, step):
+    beside = fitted(client, rng)
+    Q = queries(rng, beside.X)
+    with Killing(client, rng, 0.02):
+        random_change(rng, beside, step)
+        beside.check(Q)
+
+
+def test_edits_that_are_part_of_chunks_survive(client, rng):
+    beside = fitted(client, rng, rows=400)
+    beside.replace(np.arange(300), rng.normal(size=(300, 6)))
+    beside.remove(np.arange(0, 300, 10))
+    assert not beside.index._state.shards[0].edits.changes[1:]
+    kill_one(client, rng)
+    beside.check(queries(rng, beside.X))
+
+
+def test_workers_leave_and_come(client, rng):
+    beside = fitted(client, rng)
+    Q = queries(rng, beside.X)
+    random_change(rng, beside, 0)
+    client.cluster.scale(1)
+    beside.check(Q)
+    while len(client.scheduler_info()["workers"]) > 1:
+        time.sleep(0.05)
+    random_change(rng, beside, 2)
+    beside.check(Q)
+    client.cluster.scale(2)
+    client.wait_for_workers(2, timeout=60)
+    random_change(rng, beside, 0)
+    beside.check(Q)
+
+
+def test_two_clients_in_turn(client, rng):
+    beside = fitted(client, rng)
+    Q = queries(rng, beside.X)
+    with Client(client.cluster, set_as_default=False) as other:
+        for used in (other, client, other):
+            beside.index.set_params(client=used)
+            random_change(rng, beside, 0)
+            random_change(rng, beside, 2)
+            beside.check(Q)
+            assert beside.index.client_ is used
+        beside.index.set_params(client=client)
+        beside.check(Q)
+    beside.check(Q)
+
+
+def test_chunks_without_lineage_are_warned_of(client, rng):
+    X = rng.normal(size=(40, 3))
+    blocks = [client.scatter(X[:20]), client.scatter(X[20:])]
+    blocks = map(dask.delayed(np.asarray), blocks)
+    lazy = [da.from_delayed(block, (20, 3), float) for block in blocks]
+    index = SketchedMahalanobisNeighbors(client=client)
+    with pytest.warns(UserWarning, match="2 chunks have no lineage"):
+        index.fit(da.concatenate(lazy))
+    kept = client.persist(chunked(X, 20))
+    index.fit(kept)
+
+
+def sent(client):
+    """Bytes that the scheduler has sent to workers, and the client to the scheduler."""
+
+    def to_workers(dask_scheduler=None):
+        comms = dask_scheduler.stream_comms.values()
+        return sum(comm.byte_count for comm in comms)
+
+    time.sleep(0.1)
+    return client.run_on_scheduler(to_workers), client.scheduler_comm.byte_count
+
+
+def test_bytes_of_a_rank_one_update(client, rng):
+    """At most 4 (k + d) numbers of 8 bytes and 10 kB a shard, at any time."""
+    d, shards = 128, 4
+    X = rng.normal(size=(400, d))
+    index = SketchedMahalanobisNeighbors(metric_learner=np.eye(d), client=client)
+    index.fit(chunked(X, 100))
+    limit = shards * (4 * (d + d) * 8 + 10_000)
+    for _ in range(3):
+        before = sent(client)
+        for _ in range(10):
+            index.update_metric(low_rank=(rng.normal(size=d), rng.normal(size=d)))
+        for used, start in zip(sent(client), before, strict=True):
+            assert 10 * shards * 2 * d * 8 < used - start < 10 * limit
+
+
+@pytest.mark.stress
+@pytest.mark.parametrize("seed", range(20))
+def test_random_changes_while_workers_are_killed(compiled, seed, count):
+    """Every result is right and no change is lost, with compiled loops."""
+    rng = np.random.default_rng(seed)
+    compiled.wait_for_workers(2, timeout=60)
+    beside = fitted(compiled, rng)
+    for _ in range(12):
+        how = rng.integers(3)
+        compiled.wait_for_workers(2, timeout=60)
+        if how == 0:
+            kill_one(compiled, rng)
+        if how == 1:
+            with Killing(compiled, rng, float(rng.uniform(0, 0.2))):
+                random_change(rng, beside, int(rng.integers(7)))
+                beside.check(queries(rng, beside.X))
+        else:
+            random_change(rng, beside, int(rng.integers(7)))
+            beside.check(queries(rng, beside.X))
+        count("changes on a cluster that loses workers")
+
+
+@pytest.mark.stress
+def test_random_changes_while_the_cluster_adapts(compiled):
+    rng = np.random.default_rng(0)
+    beside = fitted(compiled, rng)
+    compiled.cluster.adapt(minimum=1, maximum=3, interval="200 ms", wait_count=2)
+    try:
+        for step in range(20):
+            random_change(rng, beside, int(rng.integers(7)))
+            beside.check(queries(rng, beside.X))
+            time.sleep(0.5 * (step % 3))
+    finally:
+        compiled.cluster.adapt(minimum=2, maximum=2)
+        compiled.cluster.scale(2)
+        compiled.wait_for_workers(2, timeout=60)
