@@ -26,6 +26,7 @@ NAMES = [
     "scaling",
     "online_learning",
     "learner_steps",
+    "dask",
 ]
 SETTINGS = ["quick", "n_jobs", "exact_only"]
 RESULTS = Path(__file__).resolve().parent / "results"

@@ -14,7 +14,7 @@ SETTINGS = {
     # Tasks survive workers that are killed on purpose.
     "distributed.scheduler.allowed-failures": 20,
     "distributed.comm.timeouts.connect": "60s",
-    "skmahal.timeout": "1 minute",
+    "skmahal.timeout": "5 minutes",
 }
 
 # A new process then takes part of a second: it does not load numba.
@@ -53,7 +53,7 @@ def connected():
 def client(connected):
     """A client of the cluster when all its workers are there."""
     connected.cluster.scale(2)
-    connected.wait_for_workers(2, timeout=60)
+    connected.wait_for_workers(2, timeout=300)
     return connected
 
 
