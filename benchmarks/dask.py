@@ -196,13 +196,10 @@ def plot(result, path):
 def _cluster(workers):
     """A client of a cluster of processes with one thread each."""
     options = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
-    quiet = dask.config.set({"distributed.logging.distributed": "error"})
+    options |= {"processes": True, "silence_logs": "CRITICAL"}
     with (
-        quiet,
-        LocalCluster(
-            workers, processes=True, silence_logs="CRITICAL", **options
-        ) as own,
-        Client(own, set_as_default=False) as client,
+        LocalCluster(n_workers=workers, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
     ):
         yield client
 

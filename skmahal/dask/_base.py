@@ -3,7 +3,7 @@
 The client holds what is small: U, the sizes of the shards, and logs of recent changes.
 A change makes a new :class:`State`, waits until all shards that it touches have it, and
 puts it in place of the old one in one step. An error leaves the old one, and shards
-that are ahead of it are made again when they are next asked.
+that are ahead of it are brought back to it by their next task.
 """
 
 import uuid
@@ -32,13 +32,11 @@ from skmahal.neighbors._base import in_type
 
 from ._shards import (
     BEHIND,
+    Chunk,
     Edit,
     Log,
     Wanted,
     answer,
-    edited_chunk,
-    looked_at,
-    made_chunk,
     same,
 )
 
@@ -254,7 +252,7 @@ class ShardedBase(BaseEstimator):
         """Answers of shards to calls: number of the shard, method, *arguments.
 
         Tasks bring the last change if `brings` is 1, and all that may be needed if it
-        is None. A worker that needs more is asked again with that.
+        is None. Tasks for which a worker needs more are sent again.
         """
         state = self._fitted() if state is None else state
         found = self._sent(calls, state, brings)
@@ -281,7 +279,7 @@ class ShardedBase(BaseEstimator):
                 home = self._homes.get(chunk.key)
                 given = chunk, wanted, U, local, method, *args
                 how = {"workers": home, "allow_other_workers": home is not None}
-                how |= {"key": f"skmahal-{method}-{uuid.uuid4().hex}"}
+                how |= {"key": f"skmahal-{method or 'follow'}-{uuid.uuid4().hex}"}
                 futures.append(client.submit(answer, *given, retries=_RETRIES, **how))
                 keys.append(chunk.key)
         answers = gathered(client, futures, [call[0] for call in calls], state.starts)
@@ -306,7 +304,7 @@ class ShardedBase(BaseEstimator):
         self._most_rows = max(shard.n for shard in shards)
         self.dtype_ = looks[0].dtype
         state = State(tuple(shards), U, Log((next(self._stamps),)))
-        self._ask([(at, "ready") for at in range(len(shards))], state, None)
+        self._ask([(at, None) for at in range(len(shards))], state, None)
         self._state = state
         return looks
 
@@ -355,7 +353,7 @@ class ShardedBase(BaseEstimator):
 
     def _chunks(self, X, y):
         """Shards of new points, which are checked, and a look at each."""
-        client, make = self.client_, dask.delayed(made_chunk, pure=False)
+        client, make = self.client_, dask.delayed(Chunk, pure=False)
         if isinstance(X, da.Array):
             pairs = zip(X.to_delayed()[:, 0], X.chunks[0], strict=True)
             blocks, sizes = zip(*(pair for pair in pairs if pair[1]), strict=True)
@@ -371,7 +369,7 @@ class ShardedBase(BaseEstimator):
             rest = X.dtype, self._has_labels
             made = [make(*each, *rest) for each in zip(blocks, targets, strict=True)]
             chunks = client.compute(made, retries=_RETRIES)
-            looks = gathered(client, client.map(looked_at, chunks, pure=False))
+            looks = gathered(client, client.map(Chunk.look, chunks, pure=False))
         warn_without_lineage(client, chunks)
         ends = np.cumsum([0, *sizes])
         for number, (problem, shape, *_) in enumerate(looks):
@@ -456,7 +454,7 @@ class ShardedBase(BaseEstimator):
 
     def _install(self, state, touched):
         """Bring the shards that a change touches to a new state, and take that."""
-        self._ask([(number, "ready") for number in touched], state, brings=1)
+        self._ask([(number, None) for number in touched], state, brings=1)
         shards = list(state.shards)
         for number in touched:
             edits, n = shards[number].edits, shards[number].n
@@ -474,7 +472,7 @@ class ShardedBase(BaseEstimator):
         )
         how = {"workers": home, "allow_other_workers": True, "key": key}
         with large_tasks():
-            chunk = self.client_.submit(edited_chunk, shard.chunk, shard.edits, **how)
+            chunk = self.client_.submit(Chunk.edited, shard.chunk, shard.edits, **how)
         self._homes[key] = self._homes.pop(shard.chunk.key)
         return Shard(chunk, shard.n, shard.edits.last(0))
 
@@ -549,7 +547,7 @@ class ShardedBase(BaseEstimator):
             step = tuple(np.ascontiguousarray(part, dtype=np.float64) for part in step)
             steps = state.steps.added(stamp, step).last(_MOST_STEPS)
         state = state._replace(U=U, steps=steps)
-        calls = [(number, "ready") for number in range(len(state.shards))]
+        calls = [(number, None) for number in range(len(state.shards))]
         self._ask(calls, state, None if step is None else 1)
         self._state = state
 

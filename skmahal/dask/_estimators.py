@@ -306,8 +306,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
     def partial_fit(self, X, y=None):
         """Add points at the end; the first call is `fit`.
 
-        Few rows of an array go to the last shard, O(kd) each. A dask array, or more
-        rows than that has room for, are new shards.
+        Few rows of an array go to the last shard, O(kd) each. A dask array makes new
+        shards, and so do rows with which the last one would be the largest.
 
         Parameters
         ----------
@@ -364,7 +364,10 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         """
         state, Q = self._fitted(), np.asarray(self._queries(X))
         radius = checks.as_length("radius", self.radius if radius is None else radius)
-        calls = [(number, "within", Q, radius) for number in range(len(state.shards))]
+        calls = [
+            (number, "radius_neighbors", Q, radius)
+            for number in range(len(state.shards))
+        ]
         found = self._ask(calls, state)
         distances, indices = (np.empty(len(Q), dtype=object) for _ in range(2))
         for query in range(len(Q)):
@@ -452,7 +455,7 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
             size = state.shards[number].n
             inside = max(start - first, 0), min(stop - first, size)
             if inside[0] < inside[1]:
-                calls.append((number, "sums", Q, *inside, power))
+                calls.append((number, "sum_distances", Q, *inside, power))
         return np.sum([np.zeros(len(Q)), *self._ask(calls, state)], axis=0)
 
     def sample(self, X, n_samples=1, power=1, random_state=None):
@@ -502,7 +505,7 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
     def _shard_sums(self, state, Q, power):
         """Sums of powers of distances to each shard, (queries, shards)."""
         calls = [
-            (number, "sums", Q, 0, shard.n, power)
+            (number, "sum_distances", Q, 0, shard.n, power)
             for number, shard in enumerate(state.shards)
         ]
         return np.maximum(np.stack(self._ask(calls, state), axis=1), 0)
@@ -513,15 +516,15 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         owners = np.stack(
             [draw(row if row.any() else sizes, size, rng) for row in weights]
         )
-        calls, asked = [], []
+        calls, served = [], []
         for number in np.unique(owners).tolist():
             counts = np.count_nonzero(owners == number, axis=1)
             queries, seed = np.flatnonzero(counts), int(rng.integers(1 << 32))
             rest = Q[queries], int(counts.max()), *power, seed
             calls.append((number, method, *rest))
-            asked.append(queries)
+            served.append(queries)
         draws = np.full(owners.shape, -1, dtype=np.intp)
-        answers = zip(calls, asked, self._ask(calls, state), strict=True)
+        answers = zip(calls, served, self._ask(calls, state), strict=True)
         for (number, *_), queries, found in answers:
             found = np.where(found < 0, -1, found + state.starts[number])
             for query, row in zip(queries, found, strict=True):

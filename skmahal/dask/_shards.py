@@ -243,10 +243,7 @@ class Chunk:
             self.index.update_points(edit.at, edit.X)
         self.targets = edit.applied(self.targets, edit.y)
 
-    # What tasks ask of the index, after `follow`.
-
-    def ready(self):
-        """Nothing: the index is there."""
+    # What tasks need beside the methods of the index, after `follow`.
 
     def rows(self, at=None):
         """Rows at positions, or all of them."""
@@ -271,34 +268,10 @@ class Chunk:
                 D.ravel()[here] = pair_distances(Q[queries[here]], rows, U)
         return D, at, self.targets[at] if with_targets else None
 
-    def within(self, Q, radius):
-        """Distances and positions of the points within a radius, lists by query."""
-        return self.index.radius_neighbors(Q, radius)
-
-    def distances(self, Q):
-        """Distances to all points, (queries, points)."""
-        return self.index.distances(Q)
-
-    def sums(self, Q, start, stop, power):
-        """Sums of powers of distances over a range of points."""
-        return self.index.sum_distances(Q, start, stop, power)
-
-    def sample(self, Q, size, power, seed):
-        """Positions ∝ distance ** power."""
-        return self.index.sample(Q, size, power, random_state=seed)
-
     def attempts(self, Q, size, seed):
         """Positions with probability ``d / sqrt(n Σ d²)`` each, or -1."""
         rng, index = np.random.default_rng(seed), self.index._maintenance.index
         return index.sample(Q, size, 1, rng, restart=False)
-
-    def audit(self, n_pairs, seed):
-        """The audit of the local index."""
-        return self.index.audit(n_pairs, random_state=seed)
-
-    def guarantee(self, n_queries):
-        """What the local index promises."""
-        return self.index.guarantee(n_queries)
 
 
 def labels_of(y):
@@ -314,48 +287,36 @@ def labels_of(y):
     return [np.unique(column) for column in y.reshape(len(y), -1).T]
 
 
-def made_chunk(X, y, dtype, has_labels):
-    """A task: the chunk of some rows and targets."""
-    return Chunk(X, y, dtype, has_labels)
-
-
-def edited_chunk(chunk, edits):
-    """A task: the chunk after edits."""
-    return chunk.edited(edits)
-
-
-def looked_at(chunk):
-    """A task: :meth:`Chunk.look`."""
-    return chunk.look()
-
-
 def same(value):
     """A task: the value that it carries."""
     return value
 
 
 def answer(chunk, wanted, U, local, method, *args):
-    """A task: the address of the worker, and what a method of the chunk returns.
+    """A task: the address of the worker, and what :func:`answer_later` returns.
 
-    :data:`BEHIND` if the chunk cannot follow; `local` is None if U is not given.
-    Errors that arguments have caused are returned, so that they are not tried again.
+    That is :data:`BEHIND` if the chunk cannot follow. Errors that arguments have caused
+    are returned, so that they are not tried again.
     """
-    address = get_worker().address
     try:
-        with chunk.lock:
-            source = None if local is None else Source(U, local)
-            if not chunk.follow(wanted, source):
-                return address, BEHIND
-            return address, getattr(chunk, method)(*args)
+        found = answer_later(chunk, wanted, U, local, method, *args)
     except (ValueError, TypeError, IndexError) as error:
-        return address, error
+        found = error
+    return get_worker().address, found
 
 
 def answer_later(chunk, wanted, U, local, method, *args):
-    """A task of a lazy array: as :func:`answer`, without the address."""
+    """A task: what a method of the chunk, or of its index in the wanted state, returns.
+
+    U and `local` make the index if it is not there; both are None to do without. None
+    as a method brings the index to the state, and nothing else.
+    """
     with chunk.lock:
-        chunk.follow(wanted, Source(U, local))
-        return getattr(chunk, method)(*args)
+        if not chunk.follow(wanted, None if local is None else Source(U, local)):
+            return BEHIND
+        if method is not None:
+            holder = chunk if hasattr(Chunk, method) else chunk.index
+            return getattr(holder, method)(*args)
 
 
 def nearest_later(chunk, wanted, U, local, Q, K, with_targets):

@@ -1,5 +1,6 @@
 """Clusters of worker processes, each started once."""
 
+import time
 from contextlib import contextmanager
 
 import numpy as np
@@ -43,6 +44,19 @@ def started(n_workers=2, preload=()):
         yield client
 
 
+def wait_for_two(client):
+    """Wait until there are two workers.
+
+    A nanny gives up if its process is killed while it starts; then there is another.
+    """
+    while len(client.scheduler_info()["workers"]) < 2:
+        try:
+            client.wait_for_workers(2, timeout=15)
+        except TimeoutError:
+            client.cluster.scale(len(client.cluster.worker_spec) + 1)
+    time.sleep(0.2)
+
+
 @pytest.fixture(scope="session")
 def connected():
     with started(preload=[WITHOUT_NUMBA]) as client:
@@ -52,8 +66,7 @@ def connected():
 @pytest.fixture
 def client(connected):
     """A client of the cluster when all its workers are there."""
-    connected.cluster.scale(2)
-    connected.wait_for_workers(2, timeout=300)
+    wait_for_two(connected)
     return connected
 
 

@@ -14,6 +14,7 @@ from distributed import Client
 
 from skmahal.dask import SketchedMahalanobisNeighbors
 
+from .conftest import wait_for_two
 from .oracle import Beside
 from .test_operations import chunked, problem, queries, random_change
 
@@ -53,7 +54,7 @@ def test_a_worker_is_killed_between_calls(client, rng):
     random_change(rng, beside, 0)
     kill_one(client, rng)
     beside.check(Q)
-    client.wait_for_workers(2, timeout=300)
+    wait_for_two(client)
     kill_one(client, rng)
     random_change(rng, beside, 0)
     random_change(rng, beside, 4)
@@ -89,7 +90,7 @@ def test_workers_leave_and_come(client, rng):
     random_change(rng, beside, 2)
     beside.check(Q)
     client.cluster.scale(2)
-    client.wait_for_workers(2, timeout=300)
+    wait_for_two(client)
     random_change(rng, beside, 0)
     beside.check(Q)
 
@@ -147,12 +148,12 @@ def test_bytes_of_a_rank_one_update(client, rng):
             assert 10 * shards * 2 * d * 8 < used - start < 10 * limit
 
 
-def run_with_kills(client, seed, changes=12):
+def run_with_kills(client, seed, changes=4):
     """Random changes and checks; workers are killed before and during some of them."""
     rng = np.random.default_rng(seed)
     beside = fitted(client, rng)
     for _ in range(changes):
-        client.wait_for_workers(2, timeout=300)
+        wait_for_two(client)
         step, how = int(rng.integers(7)), rng.integers(3)
         if how == 0:
             kill_one(client, rng)
@@ -165,12 +166,12 @@ def run_with_kills(client, seed, changes=12):
 @pytest.mark.parametrize("seed", range(20))
 def test_random_changes_while_workers_are_killed(client, seed, count):
     run_with_kills(client, seed)
-    count("changes on a cluster that loses workers", 12)
+    count("changes on a cluster that loses workers", 4)
 
 
 @pytest.mark.stress
 def test_workers_with_compiled_loops_are_killed(compiled):
-    run_with_kills(compiled, 0, changes=5)
+    run_with_kills(compiled, 0)
 
 
 @pytest.mark.stress

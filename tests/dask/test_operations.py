@@ -241,12 +241,15 @@ def test_regressor(client, rng, outputs):
 
 
 def test_numpy_points_are_split(client, rng):
-    X = rng.normal(size=(3000, 4))
+    X = rng.normal(size=(6000, 4))
     index = SketchedMahalanobisNeighbors(client=client).fit(X)
-    assert index.shard_sizes_ == (1500, 1500)
-    index.partial_fit(X[:1600])
-    assert index.shard_sizes_ == (1500, 1500, 1500, 100)
-    Beside(index, np.vstack([X, X[:1600]])).check(X[:5] + 0.1)
+    threads = sum(client.ncores().values())
+    assert index.shard_sizes_ == (6000 // threads,) * threads
+    index.partial_fit(X[:100])
+    assert len(index.shard_sizes_) == threads + 1
+    index.partial_fit(X[100:150])
+    assert index.shard_sizes_[-1] == 150
+    Beside(index, np.vstack([X, X[:150]])).check(X[:5] + 0.1)
 
 
 def test_data_frames(client, rng):
