@@ -351,17 +351,18 @@ class ShardedBase(BaseEstimator):
             )
         return X
 
-    def _chunks(self, X, y):
-        """Shards of new points, which are checked, and a look at each."""
+    def _chunks(self, X, y, most=None):
+        """Shards of new points, which are checked, and a look at each.
+
+        An array is split into chunks of `most` rows; None is one for every thread.
+        """
         client, make = self.client_, dask.delayed(Chunk, pure=False)
         if isinstance(X, da.Array):
             pairs = zip(X.to_delayed()[:, 0], X.chunks[0], strict=True)
             blocks, sizes = zip(*(pair for pair in pairs if pair[1]), strict=True)
         else:
             threads = sum(client.ncores().values())
-            most = max(_LEAST_ROWS, -(-len(X) // max(1, threads)))
-            if "_state" in vars(self):
-                most = self._most_rows
+            most = most or max(_LEAST_ROWS, -(-len(X) // max(1, threads)))
             blocks = [X[here] for here in slices(len(X), most)]
             sizes = list(map(len, blocks))
         targets = _target_blocks(y, sizes)
@@ -394,7 +395,7 @@ class ShardedBase(BaseEstimator):
                     X = in_type(X, self.dtype_)
                 elif X.dtype != self.dtype_:
                     X = X.astype(self.dtype_)
-                shards, looks = self._chunks(X, y)
+                shards, looks = self._chunks(X, y, self._most_rows)
                 changed = *state.shards, *shards
                 touched = range(len(state.shards), len(changed))
             else:

@@ -121,17 +121,17 @@ class KNeighborsQueries(ShardedBase):
     def _nearest(self, state, Q, K, with_targets=False):
         """Distances, positions and targets of the K nearest points of all shards.
 
-        Shards that have come to the metric in different ways round differently. Where
-        that may change the order of points of different shards, distances are computed
-        anew, in one way for all.
+        Squared lengths that have come to the metric in different ways are rounded
+        differently. Distances that are so close that this may change their order are
+        computed anew, in one way for all.
         """
         calls = [
             (number, "nearest", Q, K, with_targets)
             for number in range(len(state.shards))
         ]
-        D, at, shards, targets = joined(self._ask(calls, state), state.starts[:-1])
-        D, at, shards, targets = in_order(D, at, D.shape[1], shards, targets)
-        queries, places = np.nonzero(doubtful(D, shards, K))
+        D, at, targets = joined(self._ask(calls, state), state.starts[:-1])
+        D, at, targets = in_order(D, at, D.shape[1], targets)
+        queries, places = np.nonzero(doubtful(D, K))
         if queries.size:
             D = D.astype(np.float64)
             for here in slices(len(queries), _PAIRS):

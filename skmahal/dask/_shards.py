@@ -24,6 +24,9 @@ BEHIND = "behind"
 # Distances this close may be out of order by rounding: histories of shards differ.
 _CLOSE = 1e-6
 
+# Neighbours beyond four times as many that are compared, if they are all as far.
+_MORE = 64
+
 # Rows of a product of matrices. There are always as many, so that the distance of a
 # pair does not depend on what other pairs there are.
 _BLOCK = 64
@@ -255,11 +258,21 @@ class Chunk:
         return self.targets
 
     def nearest(self, Q, K, with_targets=False, U=None, exact=False):
-        """Distances and positions of up to K neighbours, and their targets or None.
+        """Distances and positions of K neighbours, and their targets or None.
 
-        If `exact`, distances are from differences of coordinates under U, in float64.
+        There are fewer if there are fewer points, and more if the K-th is about as far
+        as others: equal points, whose distances were rounded differently, may be in any
+        order. If `exact`, distances are in float64, from differences of coordinates and
+        U.
         """
-        D, at = self.index.kneighbors(Q, min(K, len(self.index)))
+        most = min(len(self.index), 4 * K + _MORE)
+        if not isinstance(self.index.n_candidates, str):
+            most = min(most, K)
+        width = min(K + 1, most)
+        D, at = self.index.kneighbors(Q, width)
+        while width < most and (D[:, -1] <= (1 + _CLOSE) * D[:, K - 1]).any():
+            width = min(2 * width, most)
+            D, at = self.index.kneighbors(Q, width)
         if exact:
             queries = np.repeat(np.arange(len(D)), D.shape[1])
             D = np.empty(D.shape)
@@ -342,16 +355,13 @@ def pair_distances(Q, X, U):
 
 
 def joined(parts, starts):
-    """Distances, positions in the index, shards and targets of all candidates."""
+    """Distances, positions in the index, and targets or None of all candidates."""
     D = np.concatenate([part[0] for part in parts], axis=1)
     places = zip(parts, starts, strict=True)
     at = np.concatenate([part[1] + start for part, start in places], axis=1)
-    widths = [part[1].shape[1] for part in parts]
-    shards = np.repeat(np.arange(len(parts)), widths)
-    targets = None
-    if parts[0][2] is not None:
-        targets = np.concatenate([part[2] for part in parts], axis=1)
-    return D, at, np.broadcast_to(shards, D.shape), targets
+    if parts[0][2] is None:
+        return D, at, None
+    return D, at, np.concatenate([part[2] for part in parts], axis=1)
 
 
 def in_order(D, at, K, *others):
@@ -371,26 +381,18 @@ def _taken(values, order):
     return values[np.arange(len(order))[:, np.newaxis], order]
 
 
-def doubtful(D, shards, K):
-    """Which candidates, in order, may be out of order with those of other shards.
+def doubtful(D, K):
+    """Candidates, in order, in runs of close distances that begin among the K first.
 
-    They are runs of close distances that begin among the K first, and are not all of
-    one shard, which orders its own points.
-
-    >>> D = np.array([[1.0, 2.0, 2.0, 3.0, 3.0, 4.0, 4.0]])
-    >>> doubtful(D, np.array([[0, 0, 1, 1, 1, 0, 1]]), 5).astype(int)
-    array([[0, 1, 1, 0, 0, 0, 0]])
+    >>> doubtful(np.array([[1.0, 2.0, 2.0, 3.0, 4.0, 4.0]]), 4).astype(int)
+    array([[0, 1, 1, 0, 0, 0]])
     """
-    width = D.shape[1]
     near = np.zeros(D.shape, dtype=bool)
     near[:, 1:] = np.diff(D, axis=1) <= _CLOSE * D[:, 1:]
-    firsts = np.maximum.accumulate(np.where(near, 0, np.arange(width)), axis=1)
-    foreign = near.copy()
-    foreign[:, 1:] &= shards[:, 1:] != shards[:, :-1]
-    mixed = np.zeros(D.shape, dtype=bool)
-    rows, columns = np.nonzero(foreign)
-    mixed[rows, firsts[rows, columns]] = True
-    return np.take_along_axis(mixed, firsts, axis=1) & (firsts < K)
+    firsts = np.maximum.accumulate(np.where(near, 0, np.arange(D.shape[1])), axis=1)
+    runs = near.copy()
+    runs[:, :-1] |= near[:, 1:]
+    return runs & (firsts < K)
 
 
 def merged(parts, starts, K, dtype, own=None):
@@ -398,7 +400,7 @@ def merged(parts, starts, K, dtype, own=None):
 
     `own` is the position of the first query, if queries are points of the index.
     """
-    D, at, _, targets = joined(parts, starts)
+    D, at, targets = joined(parts, starts)
     D, at, targets = in_order(D, at, K + (own is not None), targets)
     if own is not None:
         D, at = without_own(own + np.arange(len(D)), D, at)

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import dask
 import dask.array as da
@@ -19,19 +19,22 @@ from .oracle import Beside
 from .test_operations import chunked, problem, queries, random_change
 
 
-def kill_one(client, rng):
-    """SIGKILL a random worker process."""
-    pids = sorted(client.run(os.getpid).values())
-    os.kill(pids[int(rng.integers(len(pids)))], signal.SIGKILL)
+def a_process(client, rng):
+    """The id of the process of a random worker."""
+    pids = sorted(client.run(os.getpid, on_error="ignore").values())
+    return pids[int(rng.integers(len(pids)))]
+
+
+def kill(pid):
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGKILL)
 
 
 class Killing:
     """A context in which a worker is killed after some time."""
 
     def __init__(self, client, rng, delay):
-        pids = sorted(client.run(os.getpid).values())
-        pid = pids[int(rng.integers(len(pids)))]
-        self.timer = threading.Timer(delay, os.kill, (pid, signal.SIGKILL))
+        self.timer = threading.Timer(delay, kill, [a_process(client, rng)])
 
     def __enter__(self):
         self.timer.start()
@@ -52,10 +55,10 @@ def test_a_worker_is_killed_between_calls(client, rng):
     random_change(rng, beside, 2)
     random_change(rng, beside, 3)
     random_change(rng, beside, 0)
-    kill_one(client, rng)
+    kill(a_process(client, rng))
     beside.check(Q)
     wait_for_two(client)
-    kill_one(client, rng)
+    kill(a_process(client, rng))
     random_change(rng, beside, 0)
     random_change(rng, beside, 4)
     beside.check(Q)
@@ -75,7 +78,7 @@ def test_edits_that_are_part_of_chunks_survive(client, rng):
     beside.replace(np.arange(300), rng.normal(size=(300, 6)))
     beside.remove(np.arange(0, 300, 10))
     assert not beside.index._state.shards[0].edits.changes[1:]
-    kill_one(client, rng)
+    kill(a_process(client, rng))
     beside.check(queries(rng, beside.X))
 
 
@@ -156,7 +159,7 @@ def run_with_kills(client, seed, changes=4):
         wait_for_two(client)
         step, how = int(rng.integers(7)), rng.integers(3)
         if how == 0:
-            kill_one(client, rng)
+            kill(a_process(client, rng))
         with Killing(client, rng, rng.uniform(0, 0.2)) if how == 1 else nullcontext():
             random_change(rng, beside, step)
             beside.check(queries(rng, beside.X))
