@@ -28,6 +28,7 @@ NAMES = {
     "scaling": "fit, updates and queries at 100,000 and 1,000,000 points",
     "online_learning": "online learners beside ITML fitted anew, and river",
     "learner_steps": "a step of each online learner with 2,000 features",
+    "dask": "the index on a Dask cluster, beside a model of bytes and seconds",
 }
 SETTINGS = ["quick", "n_jobs", "exact_only"]
 RESULTS = Path(__file__).resolve().parent / "results"

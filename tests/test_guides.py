@@ -145,6 +145,15 @@ def test_streams():
     assert len(names["alarms"]) == 20
 
 
+def test_more_than_one_machine():
+    pytest.importorskip("distributed", reason="dask is not installed")
+    names = names_after("dask.rst")
+    assert names["indices"].shape == (2, 3)
+    assert names["nearest"].shape == (500,)
+    assert names["on_one_machine"].n_samples_fit_ == 4009
+    assert names["grid"].best_params_["m"] == 8
+
+
 def test_approximate_neighbours():
     pytest.importorskip("matplotlib").use("Agg")
     pytest.importorskip("numba")

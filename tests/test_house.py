@@ -31,6 +31,7 @@ INWARD = {
     "seeding": {"_core", "_estimator"},
     "neighbors": {"_compat", "_core", "_estimator", "_metric_learner"},
     "online": {"_compat", "_core", "_estimator", "_metric_learner"},
+    "dask": {"_compat", "_core", "_estimator", "_metric_learner", "neighbors"},
 }
 
 

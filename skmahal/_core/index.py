@@ -567,18 +567,19 @@ class Index:
                 totals[at] = np.sum(squares ** (power / 2))
             return totals
 
-    def sample(self, Q, size, power, rng):
+    def sample(self, Q, size, power, rng, restart=True):
         """Positions drawn with probability ∝ ``distance ** power``, (queries, size).
 
         O(kd) a query and O(d log n) expected a draw for dense points; one product with
-        X for sparse ones. Uniform where every distance is zero.
+        X for sparse ones. Uniform where every distance is zero. `restart` is that of
+        :meth:`~.tree.DistanceTree.sample`, for dense points.
         """
         with self.lock.reading():
             search = self.searcher()
             queries = self.queries(search, Q)
             if not isinstance(search, SparseSearch):
                 tree = self._current_tree()
-                return tree.sample(queries, size, power, rng, search)
+                return tree.sample(queries, size, power, rng, search, restart)
             draws, everywhere = np.empty((Q.shape[0], size), np.intp), np.arange(self.n)
             for at in range(len(draws)):
                 squares = search.squares_to(Q, at, everywhere)

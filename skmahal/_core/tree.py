@@ -108,15 +108,16 @@ class DistanceTree:
             low, high = low // 2, high // 2
         return np.array(nodes)
 
-    def sample(self, queries, size, power, rng, search):
+    def sample(self, queries, size, power, rng, search, restart=True):
         """Positions with probability ∝ ``d ** power``, (queries, size), power 1 or 2.
 
         Expected O(d log n) a draw, and O(d BUCKET) for every leaf that the draws of a
         query reach. Walks that are still starting over after many rounds are drawn from
         all distances, which changes the cost and not the distribution. Uniform where
-        all distances are zero.
+        all distances are zero. Without `restart`, a walk of power 1 is made once: it
+        reaches a point with probability ``d / B_root``, and is -1 otherwise.
         """
-        count = len(queries.squares)
+        count, rounds = len(queries.squares), _ROUNDS if restart else 1
         draws = np.full((count, size), -1, dtype=np.intp)
         nodes = tuple(map(read_only, (self.sums, self.norms, self.counts)))
         depth = self.capacity.bit_length() - 1
@@ -125,7 +126,7 @@ class DistanceTree:
             base, g = queries.squares[at], read_only(queries.gradients[at])
             root = self.n * base - 2 * (g @ self.sums[1]) + self.norms[1]
             lost = not root > _CANCELLED * (self.n * base + self.norms[1])
-            for _ in range(0 if lost else _ROUNDS):
+            for _ in range(0 if lost else rounds):
                 waiting = np.flatnonzero(draws[at] < 0)
                 if not waiting.size:
                     break
@@ -137,9 +138,11 @@ class DistanceTree:
                     queries, at, leaves, mass, last, power, search
                 )
             waiting = np.flatnonzero(draws[at] < 0)
-            if waiting.size:
+            if waiting.size and (lost or restart):
                 squares = search.squares_to(queries, at, np.arange(self.n))
-                draws[at, waiting] = draw(squares ** (power / 2), waiting.size, rng)
+                bound = None if restart else np.sqrt(self.n * squares.sum())
+                weights = squares ** (power / 2)
+                draws[at, waiting] = draw(weights, waiting.size, rng, bound)
         return draws
 
     def _land(self, queries, at, leaves, mass, uniforms, power, search):
@@ -172,10 +175,16 @@ class DistanceTree:
             assert np.abs(off).max(initial=0) <= limit, f"{name} of nodes"
 
 
-def draw(weights, size, rng):
-    """`size` positions with probability ∝ weights; uniform where all are zero."""
+def draw(weights, size, rng, total=None):
+    """`size` positions with probability ∝ weights; uniform where all are zero.
+
+    With a `total` of more than the sum of the weights, what is missing is drawn as -1.
+    """
     edges = np.cumsum(weights, dtype=np.float64)
     if not edges[-1] > 0:
         return rng.integers(len(weights), size=size)
-    at = np.searchsorted(edges, rng.random(size) * edges[-1], side="right")
+    total = edges[-1] if total is None else total
+    at = np.searchsorted(edges, rng.random(size) * total, side="right")
+    if total > edges[-1]:
+        return np.where(at < len(weights), at, -1)
     return np.minimum(at, len(weights) - 1)

@@ -1,0 +1,265 @@
+"""The index on Dask: overhead of one shard, more shards, and a model of both.
+
+The model of an operation on S shards of n/S points, on W workers with `cores` in all:
+
+- a rank-one update sends ``8 (k + d) + h`` bytes to each shard, which reads its points
+  once: ``t + (a n + b S) / min(W, cores)`` seconds;
+- q queries send ``q d · itemsize + h`` bytes to each shard, and ``q K (itemsize + 8)``
+  come back: ``t + (bytes) / B + q (a n + b S) / min(W, cores)`` seconds.
+
+The constants a and b are measured on a local index of two sizes; t, the time of empty
+tasks, the bytes B a second, and h, the bytes of a query beside its numbers, on one
+worker. They predict updates and queries on clusters of 1, 2 and 4 worker processes.
+"""
+
+import os
+import time
+from contextlib import contextmanager
+
+import dask.array as da
+import numpy as np
+from distributed import Client, LocalCluster
+
+from skmahal import SketchedMahalanobisNeighbors
+from skmahal.dask import SketchedMahalanobisNeighbors as ShardedNeighbors
+
+from . import _data, _plots, _report, _timing
+
+K = 10
+QUERIES = 500
+UPDATES = 10
+WORKERS = (1, 2, 4)
+GOAL_RATIO, GOAL_SECONDS, GOAL_ERROR = 1.3, 0.05, 0.3
+
+# The case that is predicted, and bytes a second between two machines of it.
+LARGE = {"n": 10**9, "d": 1024, "k": 1024, "shards": 100, "workers": 100}
+LARGE |= {"cores": 800, "itemsize": 4}
+NETWORK = 1e9
+
+
+def run(options, progress):
+    """Measure a local index, and clusters of 1, 2 and 4 worker processes."""
+    n, d = (4000, 64) if options.quick else (50_000, 512)
+    X, Q = _data.clustered(n, d, QUERIES)
+    U = _data.dense_metric(d)
+    progress.begin("dask", len(WORKERS) + 2)
+    progress.step("local index")
+    local = [_local(X[:size], U, Q) for size in (n // 4, n)]
+    rows = []
+    for workers in WORKERS:
+        progress.step(f"{workers} workers")
+        with _cluster(workers) as client:
+            rows.append(measure(client, workers, X, U, Q))
+            if workers == 1:
+                constants = {**_slopes(local), **_tasks(client, Q)}
+                constants["task_bytes"] = rows[0]["query_bytes"] - Q[:1].nbytes
+    for row in rows:
+        row["predicted"] = predict(row, constants)
+    progress.step(f"{1024} features")
+    X, Q = _data.clustered(n // 2, 2 * d, QUERIES)
+    local = [
+        _local(X[:size], _data.dense_metric(2 * d), Q) for size in (n // 8, n // 2)
+    ]
+    constants = {**constants, **_slopes(local), "bytes_per_second": NETWORK}
+    large = {**LARGE, "predicted": predict(LARGE, constants)}
+    return _report.Result("dask", [*rows, large], judge(rows), notes(large))
+
+
+def measure(client, workers, X, U, Q):
+    """Seconds and bytes of the operations; of one shard, beside a local index."""
+    (n, d), rng = X.shape, np.random.default_rng(0)
+    row = {"n": n, "d": d, "k": d, "shards": workers, "workers": workers}
+    row |= {"cores": min(workers, os.cpu_count()), "itemsize": X.itemsize}
+    points = da.from_array(X, chunks=(-(-n // workers), -1))
+    index = ShardedNeighbors(K, metric_learner=U, client=client)
+    row["fit"] = _timing.timed(index.fit, points)[0]
+    calls = {"queries": lambda: index.kneighbors(Q)}
+    if workers == 1:
+        one = SketchedMahalanobisNeighbors(K, metric_learner=U, n_jobs=1).fit(X)
+        calls["local"] = lambda: one.kneighbors(Q)
+    with _timing.threads(1):
+        times = _timing.alternate(calls)
+    row |= {name: _timing.median(seconds) for name, seconds in times.items()}
+    before = _sent(client)
+    singles = [_timing.timed(index.kneighbors, q[np.newaxis])[0] for q in Q[:30]]
+    row["query"] = _timing.median(singles)
+    row["query_bytes"] = (_sent(client) - before) / len(singles)
+    before, updates = _sent(client), []
+    for _ in range(UPDATES):
+        step = 0.01 * rng.normal(size=(2, d))
+        updates.append(_timing.timed(index.update_metric, low_rank=tuple(step))[0])
+    row["update"], row["update_bytes"] = _timing.median(updates), _sent(client) - before
+    row["update_bytes"] /= UPDATES
+    return row
+
+
+def predict(row, constants):
+    """Seconds and bytes of an update and of the queries, by the model."""
+    names = ("n", "d", "k", "shards", "cores", "itemsize")
+    n, d, k, S, cores, itemsize = (row[name] for name in names)
+    tasks = constants["task"] + (S - 1) * constants["more_tasks"]
+    update = constants["update_point"] * n + constants["update_shard"] * S
+    search = constants["query_point"] * n + constants["query_shard"] * S
+    there = S * (QUERIES * d * itemsize + constants["task_bytes"])
+    back = S * QUERIES * K * (itemsize + 8)
+    moved = (there + back) / constants["bytes_per_second"]
+    return {
+        "update": tasks + update / cores,
+        "update_bytes": S * (8 * (k + d) + constants["task_bytes"]),
+        "queries": tasks + moved + QUERIES * search / cores,
+        "queries_bytes": there + back,
+    }
+
+
+def judge(rows):
+    """The goals for overhead, bytes of an update, and errors of the model."""
+    first = rows[0]
+    limit = GOAL_RATIO * first["local"] + GOAL_SECONDS
+    times = f"{_report.seconds_text(first['queries'])} and "
+    times += f"{_report.seconds_text(first['local'])} locally"
+    goals = [
+        _report.Goal(
+            f"{QUERIES} queries on one worker",
+            "≤ 1.3× local + 50 ms",
+            times,
+            first["queries"] <= limit,
+        )
+    ]
+    for row in rows:
+        most = row["shards"] * (4 * (row["k"] + row["d"]) * row["itemsize"] + 10_000)
+        what = f"bytes of a rank-one update, {row['shards']} shards"
+        used = f"{row['update_bytes']:,.0f}"
+        met = row["update_bytes"] <= most
+        goals.append(_report.Goal(what, f"≤ {most:,}", used, met))
+    for row in rows:
+        for name in ("update", "queries", "update_bytes"):
+            ratio = row["predicted"][name] / row[name]
+            what = (
+                f"{name.replace('_', ', ')}, {row['shards']} shards: model / measured"
+            )
+            met = abs(ratio - 1) <= GOAL_ERROR
+            goals.append(_report.Goal(what, "1 ± 0.3", f"{ratio:.2f}", met))
+    return goals
+
+
+def notes(large):
+    """The prediction for the large case, in words."""
+    found = large["predicted"]
+    return [
+        f"The model for {large['n']:,} points of {large['d']:,} features on "
+        f"{large['workers']} workers with {large['cores']} cores in all: a rank-one "
+        f"update takes {_report.seconds_text(found['update'])} and sends "
+        f"{_report.bytes_text(found['update_bytes'])}; {QUERIES} queries take "
+        f"{_report.seconds_text(found['queries'])} and move "
+        f"{_report.bytes_text(found['queries_bytes'])}."
+    ]
+
+
+def show(result):
+    """Print measured times beside those of the model."""
+    lines = []
+    for row in result.rows:
+        found = row["predicted"]
+        lines.append([f"{row['n']:,} × {row['d']}", row["shards"]])
+        for name in ("fit", "query", "queries", "update"):
+            lines[-1].append(_report.seconds_text(row[name]) if name in row else "-")
+        lines[-1] += [
+            _report.seconds_text(found[name]) for name in ("queries", "update")
+        ]
+    columns = ["points", "shards", "fit", "one query", f"{QUERIES} queries", "update"]
+    _report.print_table([*columns, "model: queries", "model: update"], lines)
+
+
+def plot(result, path):
+    """Times against the number of shards, and those of the model."""
+    rows = result.rows[:-1]
+    fig, axes = _plots.figure(1, 2, (8, 3.6))
+    shards = [row["shards"] for row in rows]
+    names = {"queries": f"{QUERIES} queries", "update": "a rank-one update"}
+    for ax, (name, title) in zip(axes, names.items(), strict=True):
+        ax.plot(shards, [1e3 * row[name] for row in rows], "o-", label="measured")
+        model = [1e3 * row["predicted"][name] for row in rows]
+        ax.plot(shards, model, "s--", color=_plots.PEER, label="model")
+        if name == "queries":
+            label = "local index"
+            ax.axhline(1e3 * rows[0]["local"], color=_plots.OTHER, lw=1, label=label)
+        ax.set_title(title, fontsize=10)
+        ax.set_xlabel("shards, one worker process each")
+        ax.set_ylabel("milliseconds")
+        ax.set_xticks(shards)
+        ax.set_ylim(bottom=0)
+        ax.legend(fontsize=8)
+    _plots.save(fig, path)
+
+
+@contextmanager
+def _cluster(workers):
+    """A client of a cluster of processes with one thread each."""
+    options = {"threads_per_worker": 1, "dashboard_address": ":0", "memory_limit": 0}
+    options |= {"processes": True, "silence_logs": "CRITICAL"}
+    with (
+        LocalCluster(n_workers=workers, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+    ):
+        yield client
+
+
+def _local(X, U, Q):
+    """Points of a local index, and seconds of an update and of a query in a batch."""
+    index, d = SketchedMahalanobisNeighbors(K, metric_learner=U, n_jobs=1), X.shape[1]
+    index.fit(X).kneighbors(Q)
+    steps = iter(0.01 * np.random.default_rng(0).normal(size=(40, 2, d)))
+    calls = {
+        "update": lambda: index.update_metric(low_rank=tuple(next(steps))),
+        "queries": lambda: index.kneighbors(Q),
+    }
+    with _timing.threads(1):
+        times = _timing.alternate(calls, rounds=5)
+    found = {name: _timing.median(seconds) for name, seconds in times.items()}
+    return {"n": len(X), **found}
+
+
+def _slopes(local):
+    """Seconds of a point and of a shard, from local indexes of two sizes."""
+    less, more = local
+    found = {}
+    for name, count in (("update", 1), ("queries", QUERIES)):
+        slope = (more[name] - less[name]) / (more["n"] - less["n"]) / count
+        rest = more[name] / count - slope * more["n"]
+        short = {"update": "update", "queries": "query"}[name]
+        found |= {f"{short}_point": slope, f"{short}_shard": max(rest, 0.0)}
+    return found
+
+
+def _tasks(client, Q):
+    """Seconds of empty tasks, and bytes a second to and from a worker."""
+    result = np.zeros((len(Q), K))
+
+    def time_of(count, *given):
+        def call():
+            futures = [client.submit(_echo, *given, pure=False) for _ in range(count)]
+            return client.gather(futures)
+
+        return _timing.median([_timing.timed(call)[0] for _ in range(30)])
+
+    one, four, full = time_of(1), time_of(4), time_of(1, Q, result)
+    size = Q.nbytes + 2 * result.nbytes
+    return {
+        "task": one,
+        "more_tasks": max(four - one, 0) / 3,
+        "bytes_per_second": size / max(full - one, 1e-6),
+    }
+
+
+def _echo(*given):
+    return given[-1:]
+
+
+def _sent(client):
+    """Bytes that the scheduler has sent to workers, by Dask's count."""
+
+    def count(dask_scheduler=None):
+        return sum(comm.byte_count for comm in dask_scheduler.stream_comms.values())
+
+    time.sleep(0.2)
+    return client.run_on_scheduler(count)

@@ -1,0 +1,642 @@
+"""What runs at the client: the state of the shards, tasks for them, and changes.
+
+The client holds what is small: U, the sizes of the shards, and logs of recent changes.
+A change makes a new :class:`State`, waits until all shards that it touches have it, and
+puts it in place of the old one in one step. An error leaves the old one, and shards
+that are ahead of it are brought back to it by their next task.
+"""
+
+import uuid
+import warnings
+from contextlib import contextmanager
+from itertools import count, pairwise
+from threading import RLock
+from typing import NamedTuple
+from weakref import WeakValueDictionary, finalize
+
+import dask
+import dask.array as da
+import numpy as np
+from distributed import Client, Future, LocalCluster, wait
+from sklearn.base import BaseEstimator, clone
+from sklearn.frozen import FrozenEstimator
+from sklearn.utils.validation import check_is_fitted
+
+from skmahal import _metric_learner as learners
+from skmahal._core import checks
+from skmahal._core.metric import change_between, row_change
+from skmahal._core.threads import slices
+from skmahal._estimator import seed_from, validated
+from skmahal.neighbors import SketchedMahalanobisNeighbors as LocalNeighbors
+from skmahal.neighbors._base import in_type
+
+from ._shards import (
+    BEHIND,
+    Chunk,
+    Edit,
+    Log,
+    Wanted,
+    answer,
+    same,
+)
+
+# Steps of the metric that a worker can follow which has missed them.
+_MOST_STEPS = 16
+
+# Edited rows from which on they are made part of the chunk, if they are this share.
+_FEW_EDITS, _MUCH_EDITED = 256, 1 / 8
+
+# Rows of a NumPy array that are worth a shard of their own.
+_LEAST_ROWS = 1000
+
+# How often a task is tried again after an error that its arguments have not caused.
+_RETRIES = 2
+
+# Parameters of the local classes that there are here, beside `client`.
+PARAMETERS = (
+    "metric_learner",
+    "m",
+    "L",
+    "R",
+    "eps",
+    "delta",
+    "lead",
+    "sketch",
+    "n_candidates",
+    "recall",
+    "adaptive",
+    "metric",
+    "p",
+    "metric_params",
+    "random_state",
+    "n_jobs",
+)
+
+
+class Shard(NamedTuple):
+    """A chunk on the cluster, how many points it has with its edits, and these."""
+
+    chunk: Future
+    n: int
+    edits: Log
+
+    def edited(self, stamp, edit, n):
+        """The shard after an edit, with n points."""
+        return self._replace(n=n, edits=self.edits.added(stamp, edit))
+
+
+class State(NamedTuple):
+    """All shards in order of position, U or None, and the last steps of the metric."""
+
+    shards: tuple
+    U: np.ndarray | None
+    steps: Log
+
+    @property
+    def starts(self):
+        """Positions at which shards begin, and the number of points at the end."""
+        return np.concatenate([[0], np.cumsum([shard.n for shard in self.shards])])
+
+    def located(self, positions):
+        """Shards that some positions are in: triples of number, places and positions.
+
+        `places` says which of the positions they are; the last are within the shard.
+        """
+        starts = self.starts
+        owners = np.searchsorted(starts, positions, side="right") - 1
+        for number in np.unique(owners).tolist():
+            places = np.flatnonzero(owners == number)
+            yield number, places, positions[places] - starts[number]
+
+
+class OwnCluster:
+    """A cluster of threads in this process, which is closed when nothing holds it."""
+
+    def __init__(self):
+        cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
+        self.client = Client(cluster)
+        finalize(self, _stop, self.client, cluster)
+
+
+# The cluster of all estimators that were given no client.
+_OWN = WeakValueDictionary()
+
+
+class ShardedBase(BaseEstimator):
+    """Points on the workers of a cluster, and the changes of points and metric."""
+
+    # Whether targets are labels of classes.
+    _has_labels = False
+
+    @property
+    def components_(self):
+        """U of the metric as it is now, in float64; a copy."""
+        check_is_fitted(self, "_state")
+        U = self._state.U
+        return np.eye(self.n_features_in_) if U is None else U.copy()
+
+    @property
+    def n_samples_fit_(self):
+        """Number of points."""
+        check_is_fitted(self, "_state")
+        return int(self._state.starts[-1])
+
+    @property
+    def shard_sizes_(self):
+        """Number of points of each shard, a tuple."""
+        check_is_fitted(self, "_state")
+        return tuple(shard.n for shard in self._state.shards)
+
+    def __len__(self):
+        """Number of points; 0 before `fit`."""
+        return self.n_samples_fit_ if "_state" in vars(self) else 0
+
+    def __bool__(self):
+        return True
+
+    def __sklearn_clone__(self):
+        # The client is not a value: a copy of the estimator uses the same one.
+        parameters = {
+            name: clone(value, safe=False)
+            for name, value in self.get_params(deep=False).items()
+            if name != "client"
+        }
+        return type(self)(**parameters, client=self.client)
+
+    def __getstate__(self):
+        if "_state" in vars(self):
+            raise TypeError(
+                "An index on a cluster cannot be pickled: save what to_local() returns."
+            )
+        return super().__getstate__()
+
+    def close(self):
+        """Release the points, and the cluster that was started for them, if any."""
+        for name in ("_state", "_metric", "client_", "_own"):
+            vars(self).pop(name, None)
+
+    # --- the cluster ------------------------------------------------------------------
+
+    def _open(self):
+        """The client of the parameter, the current one, or that of an own cluster."""
+        client = self.client
+        if client is None:
+            own = _OWN.get("cluster")
+            try:
+                client = Client.current()
+            except ValueError:
+                own = own or _OWN.setdefault("cluster", OwnCluster())
+                client = own.client
+            if own is not None and client is own.client:
+                # It is closed with the last estimator that holds it.
+                self._own = own
+        if client.status != "running":
+            raise RuntimeError(
+                f"client must be connected to a cluster, and its status is "
+                f"{client.status!r}: pass another one to set_params(client=...)."
+            )
+        if client.asynchronous:
+            raise ValueError("client must not be asynchronous.")
+        return client
+
+    def _connected(self):
+        """The client of the fitted index; another one takes over its chunks."""
+        client = self._open()
+        if client is not self.client_:
+            with self._lock:
+                self._hand_over(client)
+        return client
+
+    def _hand_over(self, client):
+        """Let another client hold the chunks, while the present one still does."""
+        if self.client_.status != "running":
+            raise RuntimeError(
+                "The points were released when their client was closed: fit the index "
+                "again, and next time change the client before it is closed."
+            )
+        name = f"skmahal-{uuid.uuid4().hex}"
+        self.client_.publish_dataset(
+            [one.chunk for one in self._state.shards], name=name
+        )
+        chunks = client.get_dataset(name)
+        client.unpublish_dataset(name)
+        pairs = zip(self._state.shards, chunks, strict=True)
+        shards = tuple(shard._replace(chunk=chunk) for shard, chunk in pairs)
+        self._state = self._state._replace(shards=shards)
+        self._metric, self.client_ = (None, None), client
+
+    def _fitted(self):
+        """The present state; scikit-learn's error before `fit`."""
+        check_is_fitted(self, "_state")
+        self._connected()
+        return self._state
+
+    def _local(self, n_shards):
+        """The local estimator that shards have, without its metric."""
+        parameters = {name: getattr(self, name) for name in PARAMETERS}
+        parameters |= {"metric_learner": None, "metric": "minkowski"}
+        parameters |= {"metric_params": None, "random_state": self._seed}
+        # All shards together then break a promise with probability delta.
+        parameters |= {"delta": self.delta / n_shards}
+        return LocalNeighbors(self.n_neighbors, **parameters)
+
+    def _metric_on(self, client, state):
+        """U as a task that carries it, for workers that need all of it."""
+        if self._metric[0] != state.steps.stamp:
+            with large_tasks():
+                key = f"skmahal-metric-{uuid.uuid4().hex}"
+                self._metric = state.steps.stamp, client.submit(same, state.U, key=key)
+        return self._metric[1]
+
+    def _ask(self, calls, state=None, brings=0):
+        """Answers of shards to calls: number of the shard, method, *arguments.
+
+        Tasks bring the last change if `brings` is 1, and all that may be needed if it
+        is None. Tasks for which a worker needs more are sent again.
+        """
+        state = self._fitted() if state is None else state
+        found = self._sent(calls, state, brings)
+        late = [place for place, one in enumerate(found) if is_behind(one)]
+        if late:
+            again = self._sent([calls[place] for place in late], state, None)
+            for place, one in zip(late, again, strict=True):
+                found[place] = one
+        for one in found:
+            if isinstance(one, Exception):
+                raise one
+        return found
+
+    def _sent(self, calls, state, brings):
+        """Answers, of which some may be errors or :data:`BEHIND`."""
+        client, U, local = self.client_, None, None
+        if brings is None:
+            U, local = self._metric_on(client, state), self._local(len(state.shards))
+        futures, keys = [], []
+        with large_tasks():
+            for number, method, *args in calls:
+                chunk, _, edits = state.shards[number]
+                wanted = Wanted(edits.last(brings), state.steps.last(brings))
+                home = self._homes.get(chunk.key)
+                given = chunk, wanted, U, local, method, *args
+                how = {"workers": home, "allow_other_workers": home is not None}
+                how |= {"key": f"skmahal-{method or 'follow'}-{uuid.uuid4().hex}"}
+                futures.append(client.submit(answer, *given, retries=_RETRIES, **how))
+                keys.append(chunk.key)
+        answers = gathered(client, futures, [call[0] for call in calls], state.starts)
+        self._homes |= {
+            key: [address] for key, (address, _) in zip(keys, answers, strict=True)
+        }
+        return [found for _, found in answers]
+
+    # --- points -----------------------------------------------------------------------
+
+    def _begin(self, X, y):
+        """Chunks of the points, the metric, and local indexes on the workers."""
+        self._lock, self._stamps, self._homes = RLock(), count(), {}
+        self._metric, self._followed = (None, None), None
+        self._seed = self.random_state
+        if self._seed is not None and not isinstance(self._seed, int):
+            self._seed = int(seed_from(self._seed)[0])
+        self.client_ = self._open()
+        X = self._points(X, reset=True)
+        U = self._given_metric(X.shape[1])
+        shards, looks = self._chunks(X, y)
+        self._most_rows = max(shard.n for shard in shards)
+        self.dtype_ = looks[0].dtype
+        state = State(tuple(shards), U, Log((next(self._stamps),)))
+        self._ask([(at, None) for at in range(len(shards))], state, None)
+        self._state = state
+        return looks
+
+    def _given_metric(self, d):
+        """U of the parameters, or None for the Euclidean metric."""
+        names = ("metric_learner", "metric", "metric_params")
+        local = LocalNeighbors(**{name: getattr(self, name) for name in names})
+        given = local._given_metric()
+        if hasattr(given, "fit") and not isinstance(given, FrozenEstimator):
+            raise ValueError(
+                "metric_learner must be an array, a dictionary, or a fitted estimator "
+                "in sklearn.frozen.FrozenEstimator: an estimator is not fitted on a "
+                f"cluster, got {type(given).__name__}. Fit it to a sample of points."
+            )
+        name = "metric_params" if given is self.metric_params else "metric_learner"
+        return learners.resolve_components(given, None, None, d, name)[0]
+
+    def _points(self, X, reset=False):
+        """Points or queries: a Dask array in chunks of rows, or a NumPy array."""
+        names = None
+        if hasattr(X, "to_dask_array"):
+            names = np.asarray(X.columns, dtype=object)
+            X = X.to_dask_array(lengths=True)
+        if not isinstance(X, da.Array):
+            return validated(self, X, reset=reset, dtype=(np.float64, np.float32))
+        if X.ndim != 2:
+            raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
+        if np.isnan(X.shape).any():
+            raise ValueError(
+                "X has chunks of unknown sizes: call X.compute_chunk_sizes() first."
+            )
+        if X.numblocks[1] > 1:
+            raise ValueError(
+                f"X must have chunks of whole rows, and its columns are split into "
+                f"{X.numblocks[1]}: call X.rechunk({{1: -1}}) first."
+            )
+        if reset:
+            self.n_features_in_ = X.shape[1]
+            if names is not None:
+                self.feature_names_in_ = names
+        elif X.shape[1] != self.n_features_in_:
+            raise ValueError(
+                f"X has {X.shape[1]} features, expected {self.n_features_in_}."
+            )
+        return X
+
+    def _chunks(self, X, y, most=None):
+        """Shards of new points, which are checked, and a look at each.
+
+        An array is split into chunks of `most` rows; None is one for every thread.
+        """
+        client, make = self.client_, dask.delayed(Chunk, pure=False)
+        if isinstance(X, da.Array):
+            pairs = zip(X.to_delayed()[:, 0], X.chunks[0], strict=True)
+            blocks, sizes = zip(*(pair for pair in pairs if pair[1]), strict=True)
+        else:
+            threads = sum(client.ncores().values())
+            most = most or max(_LEAST_ROWS, -(-len(X) // max(1, threads)))
+            blocks = [X[here] for here in slices(len(X), most)]
+            sizes = list(map(len, blocks))
+        targets = _target_blocks(y, sizes)
+        with large_tasks():
+            rest = X.dtype, self._has_labels
+            made = [make(*each, *rest) for each in zip(blocks, targets, strict=True)]
+            chunks = client.compute(made, retries=_RETRIES)
+            looks = gathered(client, client.map(Chunk.look, chunks, pure=False))
+        warn_without_lineage(client, chunks)
+        ends = np.cumsum([0, *sizes])
+        for number, (problem, shape, *_) in enumerate(looks):
+            if problem is None and shape != (sizes[number], X.shape[1]):
+                problem = f"has shape {shape}, expected {(sizes[number], X.shape[1])}"
+            if problem is not None:
+                rows = f"rows {ends[number]} to {ends[number + 1] - 1}"
+                raise ValueError(f"X: chunk {number} ({rows}) {problem}.")
+        shards = [
+            Shard(chunk, size, Log((next(self._stamps),)))
+            for chunk, size in zip(chunks, sizes, strict=True)
+        ]
+        return shards, looks
+
+    def _append(self, X, y=None):
+        """Add validated points behind the last, in its shard or in new ones."""
+        with self._lock:
+            state = self._fitted()
+            last, stamp = state.shards[-1], next(self._stamps)
+            if isinstance(X, da.Array) or last.n + len(X) > self._most_rows:
+                if not isinstance(X, da.Array):
+                    X = in_type(X, self.dtype_)
+                elif X.dtype != self.dtype_:
+                    X = X.astype(self.dtype_)
+                shards, looks = self._chunks(X, y, self._most_rows)
+                changed = *state.shards, *shards
+                touched = range(len(state.shards), len(changed))
+            else:
+                edit = Edit("append", X=in_type(X, self.dtype_), y=y)
+                changed = *state.shards[:-1], last.edited(stamp, edit, last.n + len(X))
+                touched, looks = [len(changed) - 1], []
+            self._install(state._replace(shards=tuple(changed)), touched)
+            return looks
+
+    def _replace(self, indices, X, y=None):
+        """Replace the points at positions by validated ones."""
+        with self._lock:
+            state = self._fitted()
+            n, X = int(state.starts[-1]), in_type(X, self.dtype_)
+            at = checks.as_indices("indices", indices, n, unique=True, masks=True)
+            if len(X) != len(at):
+                raise ValueError(
+                    f"X has {len(X)} rows, expected {len(at)}, one for each of indices."
+                )
+            shards, touched = list(state.shards), []
+            for number, places, inside in state.located(at):
+                new = None if y is None else y[places]
+                edit, shard = Edit("replace", inside, X[places], new), shards[number]
+                shards[number] = shard.edited(next(self._stamps), edit, shard.n)
+                touched.append(number)
+            self._install(state._replace(shards=tuple(shards)), touched)
+
+    def remove_points(self, indices):
+        """Remove points; later ones move up, as with `numpy.delete`. O(n) per column.
+
+        Parameters
+        ----------
+        indices : int, array-like of int, or array-like of bool
+            Positions of the points, or a mask. At least one point must be left.
+
+        Returns
+        -------
+        self : object
+        """
+        self._fitted()
+        with self._lock:
+            state = self._fitted()
+            n = int(state.starts[-1])
+            at = np.unique(checks.as_indices("indices", indices, n, masks=True))
+            if len(at) == n:
+                raise ValueError(f"indices would remove every one of the {n} points.")
+            shards = list(state.shards)
+            for number, _, inside in state.located(at):
+                shard, left = shards[number], shards[number].n - len(inside)
+                edited = shard.edited(next(self._stamps), Edit("remove", inside), left)
+                shards[number] = edited
+            kept = tuple(shard for shard in shards if shard.n)
+            old = set(map(id, state.shards))
+            touched = [at for at, shard in enumerate(kept) if id(shard) not in old]
+            self._install(state._replace(shards=kept), touched)
+        return self
+
+    def _install(self, state, touched):
+        """Bring the shards that a change touches to a new state, and take that."""
+        self._ask([(number, None) for number in touched], state, brings=1)
+        shards = list(state.shards)
+        for number in touched:
+            edits, n = shards[number].edits, shards[number].n
+            if sum(edit.size for edit in edits.changes) > max(
+                _FEW_EDITS, _MUCH_EDITED * n
+            ):
+                shards[number] = self._compacted(shards[number])
+        self._state = state._replace(shards=tuple(shards))
+
+    def _compacted(self, shard):
+        """A shard whose chunk has the edits, which are then not needed any more."""
+        home, key = (
+            self._homes.get(shard.chunk.key),
+            f"skmahal-chunk-{uuid.uuid4().hex}",
+        )
+        how = {"workers": home, "allow_other_workers": True, "key": key}
+        with large_tasks():
+            chunk = self.client_.submit(Chunk.edited, shard.chunk, shard.edits, **how)
+        self._homes[key] = self._homes.pop(shard.chunk.key)
+        return Shard(chunk, shard.n, shard.edits.last(0))
+
+    # --- the metric -------------------------------------------------------------------
+
+    def update_metric(self, metric=None, *, rows=None, additive=False, low_rank=None):
+        """Change the metric; every shard follows without being built again.
+
+        A change of rank p sends p (k + d) numbers to every shard, which then reads its
+        points once. Any other new U is sent to every worker, and used from scratch.
+
+        Parameters
+        ----------
+        metric : fitted learner, dict or array-like, default=None
+            The new metric, or with `rows` the values of these rows. The steps that an
+            online learner has made since it was last passed are added as one update.
+        rows : int or array-like of int, default=None
+            Rows of U to change, each at most once.
+        additive : bool, default=False
+            Add to `rows` instead of setting them.
+        low_rank : tuple (W, V), default=None
+            ``U += W Vᵀ``, with W of shape (k, p) and V of shape (n_features, p).
+
+        Returns
+        -------
+        self : object
+        """
+        self._fitted()
+        with self._lock:
+            U = self.components_
+            given = metric, rows, additive, low_rank
+            change = checks.as_change(*given, *U.shape)
+            followed = None
+            if change.low_rank is not None:
+                self._move(
+                    change.low_rank, U + change.low_rank[0] @ change.low_rank[1].T
+                )
+            elif change.rows is not None:
+                new = U.copy()
+                new[change.rows] = change.metric + (U[change.rows] if additive else 0)
+                step = row_change(change.rows, (new - U)[change.rows], len(U))
+                self._move(step, new)
+            else:
+                followed = self._follow(metric, U)
+            self._followed = followed
+        return self
+
+    def _follow(self, metric, U):
+        """Take the metric of a learner or an array; returns the state of a learner."""
+        token = learners.token_of(metric)
+        new = learners.components_of(metric, "metric", self.n_features_in_)
+        steps = None
+        if self._followed is not None and learners.learns_online(metric):
+            steps = metric.updates_since(self._followed)
+        if learners.token_of(metric) != token:
+            # The learner went on meanwhile: it is not known which steps U has.
+            steps = token = None
+        if steps is None and new.shape == U.shape:
+            eps = float(np.finfo(self.dtype_).eps) / 4
+            steps = change_between(U, new, max(1, len(U) // 4), eps)
+        if steps is None:
+            self._move(None, new)
+        elif steps.rank:
+            self._move(tuple(steps), new)
+        return token
+
+    def _move(self, step, U):
+        """Bring all shards to a new U, by a low-rank step or as a whole."""
+        state, stamp = self._state, next(self._stamps)
+        steps = Log((stamp,))
+        if step is not None:
+            step = tuple(np.ascontiguousarray(part, dtype=np.float64) for part in step)
+            steps = state.steps.added(stamp, step).last(_MOST_STEPS)
+        state = state._replace(U=U, steps=steps)
+        calls = [(number, None) for number in range(len(state.shards))]
+        self._ask(calls, state, None if step is None else 1)
+        self._state = state
+
+
+def is_behind(found):
+    """Whether an answer says that the worker needs more."""
+    return isinstance(found, str) and found == BEHIND
+
+
+def gathered(client, futures, numbers=None, starts=None):
+    """Results of tasks, or a TimeoutError that names a shard that is late."""
+    limit = dask.config.get("skmahal.timeout", "1 hour")
+    seconds = None if limit is None else dask.utils.parse_timedelta(limit)
+    try:
+        with client.as_current():
+            wait(futures, timeout=seconds)
+    except TimeoutError:
+        late = [at for at, future in enumerate(futures) if not future.done()]
+        number = late[0] if numbers is None else numbers[late[0]]
+        where = f"chunk {number}"
+        if starts is not None:
+            where = (
+                f"shard {number} (points {starts[number]} to {starts[number + 1] - 1})"
+            )
+        client.cancel(futures)
+        raise TimeoutError(
+            f"{where} has not answered within {limit}, the value of skmahal.timeout in "
+            "the configuration of Dask."
+        ) from None
+    return client.gather(futures)
+
+
+@contextmanager
+def large_tasks():
+    """A context without Dask's warning about data in tasks.
+
+    Data that are in a task are never lost, and that is what they are there for.
+    """
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Sending large graph")
+        yield
+
+
+def warn_without_lineage(client, chunks):
+    """Warn if chunks depend on data that were put on workers, not made by tasks."""
+    keys = [chunk.key for chunk in chunks]
+    lost = client.run_on_scheduler(keys_without_tasks, keys)
+    if lost:
+        warnings.warn(
+            f"X: {len(lost)} chunks have no lineage, as after Client.scatter. If "
+            "their worker is lost, so are they. Make them by tasks, for example by "
+            "reading files.",
+            UserWarning,
+            stacklevel=5,
+        )
+
+
+def keys_without_tasks(keys, dask_scheduler=None):
+    """Keys that depend on data for which the scheduler has no task."""
+    lost = []
+    for key in keys:
+        waiting, seen = [dask_scheduler.tasks.get(key)], set()
+        while waiting:
+            task = waiting.pop()
+            if task is None or task.run_spec is None:
+                lost.append(key)
+                break
+            new = [one for one in task.dependencies if one.key not in seen]
+            seen.update(one.key for one in new)
+            waiting += new
+    return lost
+
+
+def _target_blocks(y, sizes):
+    """Targets of blocks of these sizes, None for each if there are none."""
+    if y is None:
+        return [None] * len(sizes)
+    if hasattr(y, "to_dask_array"):
+        y = y.to_dask_array(lengths=True)
+    if len(y) != sum(sizes):
+        raise ValueError(f"y has {len(y)} targets, expected {sum(sizes)}.")
+    if isinstance(y, da.Array):
+        y = y.rechunk({0: tuple(sizes), **{axis: -1 for axis in range(1, y.ndim)}})
+        return list(y.to_delayed().ravel())
+    ends = np.cumsum([0, *sizes])
+    return [y[a:b] for a, b in pairwise(ends)]
+
+
+def _stop(client, cluster):
+    client.close()
+    cluster.close()
