@@ -85,7 +85,8 @@ def test_a_page_has_doctests_or_blocks():
 def test_all_python_on_the_pages_is_run():
     for page, text in pages.items():
         assert len(BLOCK.findall(text)) == text.count("code-block:: python"), page
-        if page in {"benchmarks.rst", "changes.rst"}:
+        # These have commands and, for Dask, a cluster that no test can start.
+        if page in {"benchmarks.rst", "changes.rst", "dask.rst"}:
             continue
         assert not re.search(r"^(?! *\.\.).*::$", text, re.M), (
             f"{page}: a block of no language"
