@@ -30,7 +30,8 @@ from .tree import BUCKET, DistanceTree, draw
 # Bytes of bounds, or of distances, that a thread holds at a time.
 WORKING_BYTES = 1 << 24
 
-# Operations from which on threads share the transformation of queries.
+# Operations from which on threads share the transformation of queries, or a change of
+# the metric. With fewer, another thread would start when this one is done.
 _MUCH = 1 << 24
 
 # Squared distances between transformed rows that are a smaller share of the squared
@@ -127,6 +128,8 @@ class Index:
             state = self.finished()
             # Products of a learner in float32 would be rounded to that.
             W, V = np.asarray(W, dtype=np.float64), np.asarray(V, dtype=np.float64)
+            if 2 * V.shape[1] * self.n * self.d < _MUCH:
+                jobs = 1
             U, before = np.eye(self.d) if state.U is None else state.U, state.square
             with np.errstate(over="ignore", invalid="ignore"):
                 total, pulled, square = cached.low_rank_sum(U, W, V, state.points, jobs)

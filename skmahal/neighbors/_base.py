@@ -241,7 +241,8 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
     def _follow(self, held, metric):
         """Add the steps of an online learner since it was last followed, or set U."""
         token = learners.token_of(metric)
-        U = learners.components_of(metric, "metric", held.d)
+        with one_blas_thread():
+            U = learners.components_of(metric, "metric", held.d)
         with held.index.lock.changing():
             steps = None
             if self._followed is not None and learners.learns_online(metric):
