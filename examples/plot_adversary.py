@@ -3,7 +3,7 @@ An attacker who learns from the estimates
 =========================================
 
 A sketch estimates distances well for queries that do not depend on it. Someone who sees
-estimates and chooses queries by them learns the sketch, and after some thousands of
+estimates and bases queries on them learns the sketch, and after some thousands of
 estimates knows unit vectors whose length is reported as a quarter, or as more than
 three. This needs no malice: an optimiser that follows the estimates does the same.
 

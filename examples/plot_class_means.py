@@ -3,8 +3,8 @@ Classes that come one after another
 ===================================
 
 Images of digits come in the order of their classes: first all zeros, then all ones, and
-so on. A classifier by class means learns each batch once and keeps no image. After
-every batch it is tested on held images of the classes seen so far.
+so on. A nearest-class-mean classifier learns each batch once and keeps no image. After
+every batch it is tested on held-out images of the classes seen so far.
 
 Two metrics are compared: the Euclidean one, and the inverse of the covariance within
 classes, which follows the stream. The second is linear discriminant analysis. Fitted

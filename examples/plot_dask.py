@@ -9,7 +9,7 @@ change of the metric is not lost, because the client has it. The answers are tho
 index on one machine, before and after.
 
 Here the cluster is two processes of this machine. On a real one, only the line that
-makes the client is another.
+makes the client differs.
 """
 
 import os

@@ -3,13 +3,15 @@ What a metric does to neighbours
 ================================
 
 Three metrics for the same wines, by two of their features. An ellipse contains the
-twelve nearest wines to a star: all its points are equally far from the star.
+twelve nearest wines to a star: all points on it are equally far from the star.
 
 - Under the Euclidean metric the units of features decide what counts. The numbers for
-  proline spread hundreds of times as far as those for alcohol, which has no effect.
+  proline spread hundreds of times as far as those for alcohol, so alcohol has no
+  effect.
 - Under the inverse of the covariance, each feature counts relative to its spread.
 - Under a metric that is learned from the three kinds of wine, the direction that
-  separates them counts most. More of the neighbours are of the kind of the query.
+  separates them counts most. More of the neighbours are of the same kind as the
+  query.
 """
 
 import matplotlib.pyplot as plt

@@ -3,7 +3,7 @@ A stream whose relevant features change
 =======================================
 
 Labelled points come in batches. At first six features separate the classes, and the
-others are noise. Half way those six become noise, and six others separate the classes.
+others are noise. Halfway those six become noise, and six others separate the classes.
 Each batch is predicted by the nearest neighbours in a window of the latest points
 before its labels are learned.
 

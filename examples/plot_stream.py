@@ -2,7 +2,7 @@
 A labelled stream with a window, late labels, a new class and alarms
 ====================================================================
 
-Measurements come one by one. Each gets an id, and its label some time later. Half way a
+Measurements come one by one. Each gets an id, and its label some time later. Halfway a
 third class appears, and the features that tell classes apart change slowly. One index
 holds the latest points: it predicts each of them when it comes, takes the label when
 that is known, and changes its metric with the labels. A detector beside it raises an

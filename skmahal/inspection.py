@@ -25,9 +25,6 @@ from ._core.types import RandomState, Rows
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 __all__ = [
     "Audit",
     "Failures",
@@ -513,14 +510,14 @@ class RecallDisplay:
         self.ax_, self.figure_ = ax, ax.figure
         ax.axhline(self.target, color="0.7", linewidth=1, zorder=0)
         micro, at = 1e6 * self.seconds, np.flatnonzero(self.budgets == self.chosen)
-        style = {"marker": ".", "label": "twice as many points each", **kwargs}
+        style = {"marker": ".", "label": "numbers of points that double", **kwargs}
         self.line_ = ax.plot(micro, self.recalls, **style)[0]
         label = f"{self.chosen:,} points, for a recall of {self.target:g}"
         style = {"marker": "o", "linestyle": "none", "label": label, "color": "C1"}
         self.chosen_ = ax.plot(micro[at], self.recalls[at], **style)[0]
         style = {"marker": "s", "linestyle": "none", "label": "exact", "color": "C2"}
         self.exact_ = ax.plot([1e6 * self.exact_seconds], [1.0], **style)[0]
-        ax.set(xlabel="microseconds a query", ylabel="mean recall", xscale="log")
+        ax.set(xlabel="microseconds per query", ylabel="mean recall", xscale="log")
         name = name or self.estimator_name
         if name:
             ax.set_title(name)

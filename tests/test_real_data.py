@@ -1,7 +1,7 @@
 """Exact neighbours, accuracy and memory on real data.
 
 The larger sets are looked for in the folder that SKMAHAL_DATA names, or else in
-`shared/data` beside the folder of the repository.
+`skmahal` in the data home of scikit-learn.
 """
 
 import os
@@ -13,7 +13,7 @@ import pytest
 from scipy import sparse
 from sklearn import config_context
 from sklearn.covariance import LedoitWolf
-from sklearn.datasets import load_digits
+from sklearn.datasets import get_data_home, load_digits
 from sklearn.decomposition import TruncatedSVD
 from sklearn.model_selection import train_test_split
 from sklearn.neighbors import KNeighborsClassifier, NeighborhoodComponentsAnalysis
@@ -23,8 +23,7 @@ from skmahal import SketchedMahalanobisClassifier, SketchedMahalanobisNeighbors
 
 from .oracle import assert_nearest
 
-BESIDE = Path(__file__).resolve().parents[2] / "shared" / "data"
-FOLDER = Path(os.environ.get("SKMAHAL_DATA", BESIDE))
+FOLDER = Path(os.environ.get("SKMAHAL_DATA") or Path(get_data_home()) / "skmahal")
 
 
 def load(name):

@@ -576,7 +576,7 @@ def _judge_cells(cells, rounded, factors, scores, bounds):
 def _nearest_cells(scores, starts, budget):
     """The cells of smallest score, in order, until they have `budget` points."""
     p = len(scores)
-    # Near a query, cells have more points than elsewhere.
+    # Cells near a query have more points than the mean: half as many may be enough.
     count = budget * p // max(2 * starts[-1], 1) + 8
     while True:
         keys, chosen = _smallest(scores, count)

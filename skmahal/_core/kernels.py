@@ -53,7 +53,8 @@ def warm_up(dtypes: Sequence[DTypeLike] = (np.float32, np.float64)) -> None:
     >>> import skmahal
     >>> skmahal.warm_up()
     """
-    known = {np.float32, np.float64, *map(np.dtype, ("float32", "float64"))}
+    known = {"float32", "float64", np.float32, np.float64}
+    known |= {np.dtype(np.float32), np.dtype(np.float64)}
     if not isinstance(dtypes, tuple | list) or not known.issuperset(dtypes):
         raise ValueError(f"dtypes must be of float32 and float64, got {dtypes!r}.")
     kernels(np.dtype(np.float64), "walk")
@@ -95,8 +96,10 @@ def _wait_for(dtype, way):
 
 
 def _is_compiling():
-    """Whether a loop was not found on disk; to load one may take its time too."""
-    loops = vars(sys.modules.get(_LOOPS, sys)).copy().values()
+    """Whether a loop is being compiled, and not loaded from disk, which is slow too."""
+    module = sys.modules.get(_LOOPS)
+    # A copy, because the other thread may still be importing the module.
+    loops = [] if module is None else list(vars(module).copy().values())
     return any(loop.stats.cache_misses for loop in loops if hasattr(loop, "stats"))
 
 

@@ -111,7 +111,7 @@ class MetricMaintenance:
     n_neighbors : int, default=10
         Number of neighbours that searches are tuned for.
     adaptive : bool, default=False
-        Whether queries may be chosen by earlier results. Then nothing random is used:
+        Whether queries may be chosen based on earlier results. Then nothing random is used:
         distances are within 1 ± eps with certainty, neighbours are exact, and m, L, R,
         lead, sketch and seed have no effect on results.
     recall : float or None, default=None
@@ -192,7 +192,7 @@ class MetricMaintenance:
         if self.adaptive and recall is not None:
             raise ValueError(
                 f"recall must be None if adaptive is True, got {recall!r}: no recall "
-                "holds for queries that are chosen by earlier results."
+                "holds for queries that are chosen based on earlier results."
             )
         self.parameters = {"eps": self.eps, "delta": self.delta}
         self.parameters |= {"adaptive": self.adaptive, "recall": self.recall}

@@ -1,6 +1,6 @@
 """How many points a search reads for the requested recall, by measurement.
 
-Some points of the index are held: their exact neighbours are found, and for each of
+Some points of the index are held out: their exact neighbours are found, and for each of
 these the number of points in cells whose centres are nearer than that of its own cell.
 A search that takes the nearest cells until they have b points finds the neighbours for
 which that number is below b. The smallest b is taken for which their share is at least
