@@ -111,9 +111,9 @@ class MetricMaintenance:
     n_neighbors : int, default=10
         Number of neighbours that searches are tuned for.
     adaptive : bool, default=False
-        Whether queries may be chosen based on earlier results. Then nothing random is used:
-        distances are within 1 ± eps with certainty, neighbours are exact, and m, L, R,
-        lead, sketch and seed have no effect on results.
+        Whether queries may be chosen based on earlier results. Then nothing random is
+        used: distances are within 1 ± eps with certainty, neighbours are exact, and m,
+        L, R, lead, sketch and seed have no effect on results.
     recall : float or None, default=None
         None finds exact neighbours. A number in (0, 1) is the mean recall that
         :meth:`kneighbors` has for queries like the points, or like recent queries.

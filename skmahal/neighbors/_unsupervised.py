@@ -203,9 +203,10 @@ class SketchedMahalanobisNeighbors(
         exact. If there are few points, or if it saves no time, so are the neighbours.
         :meth:`radius_neighbors` is always exact.
     adaptive : bool, default=False
-        Whether queries may be chosen based on earlier results. Then nothing random is used:
-        neighbours are exact, distances are within 1 ± `eps` with certainty, and `m`,
-        `L`, `R`, `lead`, `sketch`, `n_candidates` and `random_state` have no effect.
+        Whether queries may be chosen based on earlier results. Then nothing random is
+        used: neighbours are exact, distances are within 1 ± `eps` with certainty, and
+        `m`, `L`, `R`, `lead`, `sketch`, `n_candidates` and `random_state` have no
+        effect.
         `recall` must be None.
     max_points : int or None, default=None
         Number of points that the index holds at most, a window of a stream. A point
