@@ -1,15 +1,17 @@
 """The index on Dask: overhead of one shard, more shards, and a model of both.
 
-The model of an operation on S shards of n/S points, on W workers with `cores` in all:
+The model of an operation on S shards, n points in all, and c cores at work:
 
 - a rank-one update sends ``8 (k + d) + h`` bytes to each shard, which reads its points
-  once: ``t + (a n + b S) / min(W, cores)`` seconds;
+  once: ``t(S) + (a n + b S) / c`` seconds;
 - q queries send ``q d · itemsize + h`` bytes to each shard, and ``q K (itemsize + 8)``
-  come back: ``t + (bytes) / B + q (a n + b S) / min(W, cores)`` seconds.
+  come back: ``t(S) + bytes / B + q (a n + b S) / c`` seconds.
 
-The constants a and b are measured on a local index of two sizes; t, the time of empty
-tasks, the bytes B a second, and h, the bytes of a query beside its numbers, on one
-worker. They predict updates and queries on clusters of 1, 2 and 4 worker processes.
+The constants a and b are measured on a local index of two sizes. The time t of a call
+that does nothing on S shards, the bytes B a second, and h, the bytes of a query beside
+its numbers, are measured on one worker. They predict updates and queries of 1, 2 and 4
+shards on as many worker processes, or as there are cores. Points are isotropic: a
+search then reads all of them, and its time is proportional to their number.
 """
 
 import os
@@ -28,7 +30,7 @@ from . import _data, _plots, _report, _timing
 K = 10
 QUERIES = 500
 UPDATES = 10
-WORKERS = (1, 2, 4)
+SHARDS = (1, 2, 4)
 GOAL_RATIO, GOAL_SECONDS, GOAL_ERROR = 1.3, 0.05, 0.3
 
 # The case that is predicted, and bytes a second between two machines of it.
@@ -38,43 +40,44 @@ NETWORK = 1e9
 
 
 def run(options, progress):
-    """Measure a local index, and clusters of 1, 2 and 4 worker processes."""
+    """Measure a local index, and 1, 2 and 4 shards on worker processes."""
     n, d = (4000, 64) if options.quick else (50_000, 512)
-    X, Q = _data.clustered(n, d, QUERIES)
+    X, Q = _data.isotropic(n, d, QUERIES)
     U = _data.dense_metric(d)
-    progress.begin("dask", len(WORKERS) + 2)
+    progress.begin("dask", len(SHARDS) + 2)
     progress.step("local index")
     local = [_local(X[:size], U, Q) for size in (n // 4, n)]
-    rows = []
-    for workers in WORKERS:
-        progress.step(f"{workers} workers")
+    rows, constants = [], _slopes(local)
+    for shards in SHARDS:
+        workers = min(shards, os.cpu_count())
+        progress.step(f"{shards} shards")
         with _cluster(workers) as client:
-            rows.append(measure(client, workers, X, U, Q))
-            if workers == 1:
-                constants = {**_slopes(local), **_tasks(client, Q)}
+            rows.append(measure(client, shards, workers, X, U, Q))
+            if shards == 1:
+                constants |= _calls(client, X[:1000], Q)
                 constants["task_bytes"] = rows[0]["query_bytes"] - Q[:1].nbytes
     for row in rows:
         row["predicted"] = predict(row, constants)
-    progress.step(f"{1024} features")
-    X, Q = _data.clustered(n // 2, 2 * d, QUERIES)
+    progress.step(f"{2 * d:,} features")
+    X, Q = _data.isotropic(n // 2, 2 * d, QUERIES)
     local = [
         _local(X[:size], _data.dense_metric(2 * d), Q) for size in (n // 8, n // 2)
     ]
-    constants = {**constants, **_slopes(local), "bytes_per_second": NETWORK}
+    constants |= {**_slopes(local), "bytes_per_second": NETWORK}
     large = {**LARGE, "predicted": predict(LARGE, constants)}
     return _report.Result("dask", [*rows, large], judge(rows), notes(large))
 
 
-def measure(client, workers, X, U, Q):
+def measure(client, shards, workers, X, U, Q):
     """Seconds and bytes of the operations; of one shard, beside a local index."""
     (n, d), rng = X.shape, np.random.default_rng(0)
-    row = {"n": n, "d": d, "k": d, "shards": workers, "workers": workers}
-    row |= {"cores": min(workers, os.cpu_count()), "itemsize": X.itemsize}
-    points = da.from_array(X, chunks=(-(-n // workers), -1))
+    row = {"n": n, "d": d, "k": d, "shards": shards, "workers": workers}
+    row |= {"cores": workers, "itemsize": X.itemsize}
+    points = da.from_array(X, chunks=(-(-n // shards), -1))
     index = ShardedNeighbors(K, metric_learner=U, client=client)
     row["fit"] = _timing.timed(index.fit, points)[0]
     calls = {"queries": lambda: index.kneighbors(Q)}
-    if workers == 1:
+    if shards == 1:
         one = SketchedMahalanobisNeighbors(K, metric_learner=U, n_jobs=1).fit(X)
         calls["local"] = lambda: one.kneighbors(Q)
     with _timing.threads(1):
@@ -97,7 +100,7 @@ def predict(row, constants):
     """Seconds and bytes of an update and of the queries, by the model."""
     names = ("n", "d", "k", "shards", "cores", "itemsize")
     n, d, k, S, cores, itemsize = (row[name] for name in names)
-    tasks = constants["task"] + (S - 1) * constants["more_tasks"]
+    tasks = constants["call"] + (S - 1) * constants["more_shards"]
     update = constants["update_point"] * n + constants["update_shard"] * S
     search = constants["query_point"] * n + constants["query_shard"] * S
     there = S * (QUERIES * d * itemsize + constants["task_bytes"])
@@ -184,7 +187,7 @@ def plot(result, path):
             label = "local index"
             ax.axhline(1e3 * rows[0]["local"], color=_plots.OTHER, lw=1, label=label)
         ax.set_title(title, fontsize=10)
-        ax.set_xlabel("shards, one worker process each")
+        ax.set_xlabel("shards")
         ax.set_ylabel("milliseconds")
         ax.set_xticks(shards)
         ax.set_ylim(bottom=0)
@@ -231,24 +234,26 @@ def _slopes(local):
     return found
 
 
-def _tasks(client, Q):
-    """Seconds of empty tasks, and bytes a second to and from a worker."""
-    result = np.zeros((len(Q), K))
-
-    def time_of(count, *given):
-        def call():
-            futures = [client.submit(_echo, *given, pure=False) for _ in range(count)]
-            return client.gather(futures)
-
-        return _timing.median([_timing.timed(call)[0] for _ in range(30)])
-
-    one, four, full = time_of(1), time_of(4), time_of(1, Q, result)
-    size = Q.nbytes + 2 * result.nbytes
+def _calls(client, X, Q):
+    """Seconds of calls that do nothing, and bytes a second to and from a worker."""
+    result, seconds = np.zeros((len(Q), K)), []
+    for shards in (1, 4):
+        points = da.from_array(X, chunks=(-(-len(X) // shards), -1))
+        index = ShardedNeighbors(K, client=client).fit(points)
+        calls = [(at, None) for at in range(shards)]
+        # No method of an index does nothing on all of its shards.
+        seconds.append(_median_of(lambda: index._ask(calls)))  # noqa: B023
+    empty = _median_of(lambda: client.submit(_echo, pure=False).result())
+    full = _median_of(lambda: client.submit(_echo, Q, result, pure=False).result())
     return {
-        "task": one,
-        "more_tasks": max(four - one, 0) / 3,
-        "bytes_per_second": size / max(full - one, 1e-6),
+        "call": seconds[0],
+        "more_shards": max(seconds[1] - seconds[0], 0) / 3,
+        "bytes_per_second": (Q.nbytes + 2 * result.nbytes) / max(full - empty, 1e-6),
     }
+
+
+def _median_of(call):
+    return _timing.median([_timing.timed(call)[0] for _ in range(30)])
 
 
 def _echo(*given):
