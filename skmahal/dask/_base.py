@@ -242,11 +242,12 @@ class ShardedBase(BaseEstimator):
 
     def _metric_on(self, client, state):
         """U as a task that carries it, for workers that need all of it."""
-        if self._metric[0] != state.steps.stamp:
+        held, stamp = self._metric, state.steps.stamp
+        if held[0] != stamp:
             with large_tasks():
                 key = f"skmahal-metric-{uuid.uuid4().hex}"
-                self._metric = state.steps.stamp, client.submit(same, state.U, key=key)
-        return self._metric[1]
+                held = self._metric = stamp, client.submit(same, state.U, key=key)
+        return held[1]
 
     def _ask(self, calls, state=None, brings=0):
         """Answers of shards to calls: number of the shard, method, *arguments.

@@ -82,6 +82,20 @@ def test_edits_that_are_part_of_chunks_survive(client, rng):
     beside.check(queries(rng, beside.X))
 
 
+def test_an_update_that_one_shard_refuses_leaves_the_euclidean_metric(client, rng):
+    X = rng.normal(size=(200, 4))
+    X[100:] *= 1e120
+    index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 100))
+    before, lazy = index.kneighbors(X[:2]), index.kneighbors(chunked(X[:2]))[1]
+    with pytest.raises(ValueError, match=r"overflow|too large"):
+        index.update_metric(low_rank=(np.full(4, 1e30), np.ones(4)))
+    for _ in range(2):
+        for ours, theirs in zip(index.kneighbors(X[:2]), before, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    index.update_metric(low_rank=(np.ones(4), np.ones(4)))
+    np.testing.assert_array_equal(client.compute(lazy).result(), before[1])
+
+
 def test_workers_leave_and_come(client, rng):
     beside = fitted(client, rng)
     Q = queries(rng, beside.X)
