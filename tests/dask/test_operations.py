@@ -1,6 +1,8 @@
 """Every operation equals that of a local index, while metric and points change."""
 
 import gc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
 import numpy as np
@@ -312,6 +314,16 @@ def test_estimates_promise_the_same_for_all_shards_together(client, rng):
     index.fit(chunked(X, 100))
     assert index.guarantee().fixed.distances <= index.delta
     assert index.guarantee().delta == index.delta
+
+
+def test_threads_leave_the_filters_of_warnings(client, rng):
+    X = rng.normal(size=(60, 3))
+    index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 20))
+    before, want = list(warnings.filters), np.linalg.norm(X[0] - X[59])
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(index.pair_distances, [0] * 150, [59] * 150))
+    np.testing.assert_allclose(found, want)
+    assert warnings.filters == before
 
 
 def test_a_clone_has_the_same_client(client):
