@@ -8,7 +8,8 @@ that are ahead of it are brought back to it by their next task.
 
 import uuid
 import warnings
-from contextlib import contextmanager
+from concurrent.futures import CancelledError
+from contextlib import contextmanager, suppress
 from itertools import count, pairwise
 from threading import RLock
 from typing import NamedTuple
@@ -20,7 +21,7 @@ import numpy as np
 from distributed import Client, Future, LocalCluster, wait
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from skmahal import _metric_learner as learners
 from skmahal._core import checks
@@ -84,6 +85,12 @@ class Shard(NamedTuple):
         """The shard after an edit, with n points."""
         return self._replace(n=n, edits=self.edits.added(stamp, edit))
 
+    @property
+    def is_much_edited(self):
+        """Whether the edits are to be made part of the chunk."""
+        size = sum(edit.size for edit in self.edits.changes)
+        return size > max(_FEW_EDITS, _MUCH_EDITED * self.n)
+
 
 class State(NamedTuple):
     """All shards in order of position, U or None, and the last steps of the metric."""
@@ -120,6 +127,10 @@ class OwnCluster:
 
 # The cluster of all estimators that were given no client.
 _OWN = WeakValueDictionary()
+
+
+# Held while the filters of warnings are others.
+_FILTERS = RLock()
 
 
 class ShardedBase(BaseEstimator):
@@ -182,26 +193,21 @@ class ShardedBase(BaseEstimator):
         client = self.client
         if client is None:
             own = _OWN.get("cluster")
+            if own is not None and own.client.status != "running":
+                own = None
             try:
                 client = Client.current()
             except ValueError:
-                own = own or _OWN.setdefault("cluster", OwnCluster())
+                own = _OWN["cluster"] = own or OwnCluster()
                 client = own.client
             if own is not None and client is own.client:
                 # It is closed with the last estimator that holds it.
                 self._own = own
-        if client.status != "running":
-            raise RuntimeError(
-                f"client must be connected to a cluster, and its status is "
-                f"{client.status!r}: pass another one to set_params(client=...)."
-            )
-        if client.asynchronous:
-            raise ValueError("client must not be asynchronous.")
-        return client
+        return usable(client)
 
     def _connected(self):
         """The client of the fitted index; another one takes over its chunks."""
-        client = self._open()
+        client = usable(self.client_ if self.client is None else self.client)
         if client is not self.client_:
             with self._lock:
                 self._hand_over(client)
@@ -215,11 +221,18 @@ class ShardedBase(BaseEstimator):
                 "again, and next time change the client before it is closed."
             )
         name = f"skmahal-{uuid.uuid4().hex}"
-        self.client_.publish_dataset(
-            [one.chunk for one in self._state.shards], name=name
-        )
-        chunks = client.get_dataset(name)
-        client.unpublish_dataset(name)
+        held = [shard.chunk for shard in self._state.shards]
+        self.client_.publish_dataset(held, name=name)
+        try:
+            chunks = client.get_dataset(name)
+            waited(client, chunks)
+        except KeyError:
+            raise ValueError(
+                "client must be one of the cluster that has the points. To use another "
+                "cluster, fit the index again."
+            ) from None
+        finally:
+            self.client_.unpublish_dataset(name)
         pairs = zip(self._state.shards, chunks, strict=True)
         shards = tuple(shard._replace(chunk=chunk) for shard, chunk in pairs)
         self._state = self._state._replace(shards=shards)
@@ -231,7 +244,7 @@ class ShardedBase(BaseEstimator):
         self._connected()
         return self._state
 
-    def _local(self, n_shards):
+    def _made_local(self, n_shards):
         """The local estimator that shards have, without its metric."""
         parameters = {name: getattr(self, name) for name in PARAMETERS}
         parameters |= {"metric_learner": None, "metric": "minkowski"}
@@ -242,11 +255,12 @@ class ShardedBase(BaseEstimator):
 
     def _metric_on(self, client, state):
         """U as a task that carries it, for workers that need all of it."""
-        if self._metric[0] != state.steps.stamp:
+        held, stamp = self._metric, state.steps.stamp
+        if held[0] != stamp:
             with large_tasks():
                 key = f"skmahal-metric-{uuid.uuid4().hex}"
-                self._metric = state.steps.stamp, client.submit(same, state.U, key=key)
-        return self._metric[1]
+                held = self._metric = stamp, client.submit(same, state.U, key=key)
+        return held[1]
 
     def _ask(self, calls, state=None, brings=0):
         """Answers of shards to calls: number of the shard, method, *arguments.
@@ -270,7 +284,7 @@ class ShardedBase(BaseEstimator):
         """Answers, of which some may be errors or :data:`BEHIND`."""
         client, U, local = self.client_, None, None
         if brings is None:
-            U, local = self._metric_on(client, state), self._local(len(state.shards))
+            U, local = self._metric_on(client, state), self._local
         futures, keys = [], []
         with large_tasks():
             for number, method, *args in calls:
@@ -302,6 +316,8 @@ class ShardedBase(BaseEstimator):
         U = self._given_metric(X.shape[1])
         shards, looks = self._chunks(X, y)
         self._most_rows = max(shard.n for shard in shards)
+        # Parameters that are set later are for the next fit.
+        self._local = self._made_local(len(shards))
         self.dtype_ = looks[0].dtype
         state = State(tuple(shards), U, Log((next(self._stamps),)))
         self._ask([(at, None) for at in range(len(shards))], state, None)
@@ -324,10 +340,9 @@ class ShardedBase(BaseEstimator):
 
     def _points(self, X, reset=False):
         """Points or queries: a Dask array in chunks of rows, or a NumPy array."""
-        names = None
+        frame = None
         if hasattr(X, "to_dask_array"):
-            names = np.asarray(X.columns, dtype=object)
-            X = X.to_dask_array(lengths=True)
+            frame, X = X._meta, X.to_dask_array(lengths=True)
         if not isinstance(X, da.Array):
             return validated(self, X, reset=reset, dtype=(np.float64, np.float32))
         if X.ndim != 2:
@@ -341,14 +356,13 @@ class ShardedBase(BaseEstimator):
                 f"X must have chunks of whole rows, and its columns are split into "
                 f"{X.numblocks[1]}: call X.rechunk({{1: -1}}) first."
             )
-        if reset:
-            self.n_features_in_ = X.shape[1]
-            if names is not None:
-                self.feature_names_in_ = names
-        elif X.shape[1] != self.n_features_in_:
+        if not len(X) or X.dtype.kind == "c":
             raise ValueError(
-                f"X has {X.shape[1]} features, expected {self.n_features_in_}."
+                f"X must have a row or more of real numbers, got shape {X.shape} and "
+                f"dtype {X.dtype}."
             )
+        seen = X if frame is None else frame
+        validate_data(self, seen, reset=reset, skip_check_array=True)
         return X
 
     def _chunks(self, X, y, most=None):
@@ -370,7 +384,7 @@ class ShardedBase(BaseEstimator):
             rest = X.dtype, self._has_labels
             made = [make(*each, *rest) for each in zip(blocks, targets, strict=True)]
             chunks = client.compute(made, retries=_RETRIES)
-            looks = gathered(client, client.map(Chunk.look, chunks, pure=False))
+        looks = gathered(client, client.map(Chunk.look, chunks, pure=False))
         warn_without_lineage(client, chunks)
         ends = np.cumsum([0, *sizes])
         for number, (problem, shape, *_) in enumerate(looks):
@@ -457,25 +471,28 @@ class ShardedBase(BaseEstimator):
         """Bring the shards that a change touches to a new state, and take that."""
         self._ask([(number, None) for number in touched], state, brings=1)
         shards = list(state.shards)
-        for number in touched:
-            edits, n = shards[number].edits, shards[number].n
-            if sum(edit.size for edit in edits.changes) > max(
-                _FEW_EDITS, _MUCH_EDITED * n
-            ):
-                shards[number] = self._compacted(shards[number])
+        long = [number for number in touched if shards[number].is_much_edited]
+        made = [self._compacted(shards[number]) for number in long]
+        with suppress(TimeoutError, CancelledError):
+            waited(self.client_, made)
+        for number, chunk in zip(long, made, strict=True):
+            # Where it has failed, the edits are kept until the next change.
+            if chunk.status == "finished":
+                self._homes[chunk.key] = self._homes[shards[number].chunk.key]
+                edits = shards[number].edits.last(0)
+                shards[number] = shards[number]._replace(chunk=chunk, edits=edits)
+        keys = [shard.chunk.key for shard in shards]
+        homes = self._homes
+        self._homes = {key: homes[key] for key in keys if key in homes}
         self._state = state._replace(shards=tuple(shards))
 
     def _compacted(self, shard):
-        """A shard whose chunk has the edits, which are then not needed any more."""
-        home, key = (
-            self._homes.get(shard.chunk.key),
-            f"skmahal-chunk-{uuid.uuid4().hex}",
-        )
-        how = {"workers": home, "allow_other_workers": True, "key": key}
+        """A chunk that has the edits of a shard, which are then not needed any more."""
+        home = self._homes[shard.chunk.key]
+        how = {"workers": home, "allow_other_workers": True, "retries": _RETRIES}
+        how |= {"key": f"skmahal-chunk-{uuid.uuid4().hex}"}
         with large_tasks():
-            chunk = self.client_.submit(Chunk.edited, shard.chunk, shard.edits, **how)
-        self._homes[key] = self._homes.pop(shard.chunk.key)
-        return Shard(chunk, shard.n, shard.edits.last(0))
+            return self.client_.submit(Chunk.edited, shard.chunk, shard.edits, **how)
 
     # --- the metric -------------------------------------------------------------------
 
@@ -553,18 +570,40 @@ class ShardedBase(BaseEstimator):
         self._state = state
 
 
+def usable(client):
+    """The client, if it is connected and not asynchronous; an error if it is not."""
+    if client.status != "running":
+        raise RuntimeError(
+            f"client must be connected to a cluster, and its status is "
+            f"{client.status!r}: pass another one to set_params(client=...)."
+        )
+    if client.asynchronous:
+        raise ValueError("client must not be asynchronous.")
+    return client
+
+
 def is_behind(found):
     """Whether an answer says that the worker needs more."""
     return isinstance(found, str) and found == BEHIND
 
 
-def gathered(client, futures, numbers=None, starts=None):
-    """Results of tasks, or a TimeoutError that names a shard that is late."""
+def waited(client, futures):
+    """Wait for tasks, as long as the configuration says."""
     limit = dask.config.get("skmahal.timeout", "1 hour")
     seconds = None if limit is None else dask.utils.parse_timedelta(limit)
+    with client.as_current():
+        wait(futures, timeout=seconds)
+
+
+def gathered(client, futures, numbers=None, starts=None):
+    """Results of tasks, or a TimeoutError that names a shard that is late."""
     try:
-        with client.as_current():
-            wait(futures, timeout=seconds)
+        waited(client, futures)
+        return client.gather(futures)
+    except CancelledError:
+        raise RuntimeError(
+            "The points were released, as by Client.restart(): fit the index again."
+        ) from None
     except TimeoutError:
         late = [at for at, future in enumerate(futures) if not future.done()]
         number = late[0] if numbers is None else numbers[late[0]]
@@ -574,20 +613,21 @@ def gathered(client, futures, numbers=None, starts=None):
                 f"shard {number} (points {starts[number]} to {starts[number + 1] - 1})"
             )
         client.cancel(futures)
+        limit = dask.config.get("skmahal.timeout", "1 hour")
         raise TimeoutError(
             f"{where} has not answered within {limit}, the value of skmahal.timeout in "
             "the configuration of Dask."
         ) from None
-    return client.gather(futures)
 
 
 @contextmanager
 def large_tasks():
     """A context without Dask's warning about data in tasks.
 
-    Data that are in a task are never lost, and that is what they are there for.
+    Data that are in a task are never lost, and that is what they are there for. The
+    filters are those of all threads, so that one at a time may change them.
     """
-    with warnings.catch_warnings():
+    with _FILTERS, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Sending large graph")
         yield
 

@@ -80,7 +80,7 @@ class KNeighborsQueries(ShardedBase):
         state = self._fitted()
         K = self.n_neighbors if n_neighbors is None else n_neighbors
         most = int(state.starts[-1]) - (X is None)
-        K = checks.as_count("n_neighbors", K, most=most)
+        K = self._searched(checks.as_count("n_neighbors", K, most=most), X is None)
         X = None if X is None else self._queries(X)
         if X is None or isinstance(X, da.Array):
             D, at = self._neighbours_later(state, X, K, False)[:2]
@@ -110,6 +110,13 @@ class KNeighborsQueries(ShardedBase):
         parameters |= {"metric": "minkowski", "metric_params": None}
         parameters["metric_learner"] = None if state.U is None else {"U": state.U}
         return self._local_class(**parameters).fit(X, y)
+
+    def _searched(self, K, own=False):
+        """K neighbours, if the candidates are as many; `own` if queries are points."""
+        local = self._local
+        if not isinstance(local.n_candidates, str) and not local.adaptive:
+            checks.as_count("n_candidates", local.n_candidates, least=K + own)
+        return K
 
     def _queries(self, X):
         """Queries: a dask array, or contiguous rows in the type of the points."""
@@ -153,9 +160,9 @@ class KNeighborsQueries(ShardedBase):
 
     def _later(self, state):
         """What lazy tasks need for every shard, whatever happens until they run."""
-        U, local = self._metric_on(self.client_, state), self._local(len(state.shards))
+        U = self._metric_on(self.client_, state)
         return [
-            (shard.chunk, Wanted(shard.edits, state.steps), U, local)
+            (shard.chunk, Wanted(shard.edits, state.steps), U, self._local)
             for shard in state.shards
         ]
 
@@ -165,13 +172,14 @@ class KNeighborsQueries(ShardedBase):
         if X is None:
             rows = dask.delayed(answer_later, pure=False)
             blocks = [rows(*shard, "rows") for shard in shards]
-            sizes, own = np.diff(starts).tolist(), starts.tolist()
+            sizes, own = np.diff(starts).tolist(), starts[:-1].tolist()
         else:
-            blocks, sizes, own = X.to_delayed()[:, 0], X.chunks[0], [None] * len(X)
+            blocks, sizes = X.to_delayed()[:, 0], X.chunks[0]
+            own = [None] * len(sizes)
         near = dask.delayed(nearest_later, pure=False)
         merge = dask.delayed(merged, nout=3, pure=False)
         found = []
-        for block, first in zip(blocks, own, strict=False):
+        for block, first in zip(blocks, own, strict=True):
             number = K + (first is not None)
             parts = [near(*shard, block, number, with_targets) for shard in shards]
             found.append(merge(parts, starts[:-1], K, self.dtype_, first))
@@ -372,7 +380,7 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         distances, indices = (np.empty(len(Q), dtype=object) for _ in range(2))
         for query in range(len(Q)):
             near = np.concatenate([part[0][query] for part in found])
-            places = zip(found, state.starts, strict=False)
+            places = zip(found, state.starts[:-1], strict=True)
             at = np.concatenate([part[1][query] + start for part, start in places])
             if sort_results:
                 order = np.lexsort((at, near))
@@ -597,6 +605,9 @@ def _pooled(audits, eps, delta):
     if not audits:
         return None
     ratios = np.concatenate([audit.sample for audit in audits])
+    if not len(ratios):
+        # All pairs are of equal points.
+        return min(audits, key=lambda audit: audit.passed)
     promised = max(audit.promised for audit in audits)
     return audit_pairs(ratios, np.ones(len(ratios)), eps, promised, delta)
 
@@ -699,7 +710,7 @@ class SupervisedQueries(KNeighborsQueries):
         self : object
         """
         with undo_on_error(self):
-            looks = self._begin(X, self._targets(y))
+            looks = self._begin(X, self._targets(y, reset=True))
             self._output_shape = looks[0].outputs
             self._take([look.labels for look in looks], reset=True)
         return self
@@ -719,7 +730,9 @@ class SupervisedQueries(KNeighborsQueries):
         """
         if "_state" not in vars(self):
             return self.fit(X, y)
-        X, y = self._points(X), self._targets(y)
+        self._fitted()
+        X = self._points(X)
+        y = self._targets(y, at_client=not isinstance(X, da.Array))
         if len(X) != len(y):
             raise ValueError(f"y has {len(y)} targets, expected {len(X)}.")
         with self._lock, undo_on_error(self):
@@ -743,7 +756,7 @@ class SupervisedQueries(KNeighborsQueries):
         self : object
         """
         self._fitted()
-        X, y = np.asarray(self._points(X)), np.asarray(self._targets(y))
+        X, y = np.asarray(self._points(X)), self._targets(y, at_client=True)
         if len(X) != len(y):
             raise ValueError(f"y has {len(y)} targets, expected {len(X)}.")
         with self._lock, undo_on_error(self):
@@ -766,12 +779,14 @@ class SupervisedQueries(KNeighborsQueries):
         """
         return self._decided(X, "winner")[0]
 
-    def _targets(self, y):
+    def _targets(self, y, at_client=False, reset=False):
         """Targets as a dask array or an array, of the shape of those that there are."""
         if y is None:
             raise ValueError("y must be given: one target for each point.")
         if hasattr(y, "to_dask_array"):
             y = y.to_dask_array(lengths=True)
+        if at_client and isinstance(y, da.Array):
+            y = self.client_.compute(y).result()
         if not isinstance(y, da.Array):
             y = np.asarray(y)
             if not self._has_labels:
@@ -781,7 +796,7 @@ class SupervisedQueries(KNeighborsQueries):
                 labels_of(y)
         if y.ndim not in (1, 2):
             raise ValueError(f"y must have one or two dimensions, got shape {y.shape}.")
-        if "_state" in vars(self) and y.shape[1:] != self._output_shape:
+        if not reset and y.shape[1:] != self._output_shape:
             expected = (len(y), *self._output_shape)
             raise ValueError(f"y has shape {y.shape}, expected {expected}.")
         return y
@@ -790,6 +805,7 @@ class SupervisedQueries(KNeighborsQueries):
         """Predictions for every output, in a list of one if these are in one array."""
         state, X = self._fitted(), self._queries(X)
         K = min(checks.as_count("n_neighbors", self.n_neighbors), int(state.starts[-1]))
+        self._searched(K)
         if not isinstance(X, da.Array):
             D, _, targets = self._nearest(state, X, K, with_targets=True)
             return decided((D, None, targets), self.weights, self._decider(), result)

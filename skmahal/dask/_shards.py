@@ -76,16 +76,6 @@ class Edit(NamedTuple):
     X: np.ndarray | None = None
     y: np.ndarray | None = None
 
-    def applied(self, held, new):
-        """Rows or targets after the change, as a new array; None if there are none."""
-        if held is None or self.kind == "remove":
-            return held if held is None else np.delete(held, self.at, axis=0)
-        if self.kind == "append":
-            return np.concatenate([held, new])
-        held = held.astype(np.promote_types(held.dtype, new.dtype))
-        held[self.at] = new
-        return held
-
     @property
     def size(self):
         """Number of rows that change."""
@@ -129,23 +119,22 @@ class Chunk:
         self.X = self._checked(np.asarray(X), dtype)
         if self.y is not None and self.problem is None:
             self._check_targets(has_labels)
-        self._begin()
-
-    def _begin(self):
-        self.index = self.targets = self.edits = self.steps = None
         self.lock = RLock()
+        self._drop_index()
+
+    def _drop_index(self):
+        self.index = self.targets = self.edits = self.steps = None
 
     def __getstate__(self):
         names = ("X", "y", "problem", "labels")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state):
-        vars(self).update(state)
-        self._begin()
+        vars(self).update(state, lock=RLock())
+        self._drop_index()
 
     def __sizeof__(self):
-        derived = 0 if self.index is None else self.X.size + 64 * len(self.X)
-        return self.X.nbytes + derived + (0 if self.y is None else self.y.nbytes)
+        return self.X.nbytes + (0 if self.y is None else self.y.nbytes)
 
     def _checked(self, X, dtype):
         """Rows in C order, float32 or float64; says in `problem` what they are not."""
@@ -187,17 +176,26 @@ class Chunk:
     def edited(self, edits):
         """A chunk with changes made part of it, which takes over the index. O(nd)."""
         new = Chunk.__new__(Chunk)
-        X, y = self.X, self.y
         with self.lock:
-            for edit in edits.changes:
-                X, y = edit.applied(X, edit.X), edit.applied(y, edit.y)
+            taken = self.index is not None and self.edits == edits.stamp
+            X, y = (self._shared(), self.targets) if taken else self._after(edits)
             new.__setstate__({"X": X, "y": y, "problem": None, "labels": []})
-            if self.index is not None and self.edits == edits.stamp:
-                # Rows that are in the index are not held twice.
-                new.index, new.X, new.targets = self.index, self.index._fit_X, y
+            if taken:
+                new.index, new.targets = self.index, self.targets
                 new.edits, new.steps = self.edits, self.steps
-                self._begin()
+                self._drop_index()
         return new
+
+    def _after(self, edits):
+        """Rows and targets after all edits."""
+        changes = edits.changes
+        return after(changes, self.X, "X"), after(changes, self.y, "y")
+
+    def _shared(self):
+        """The rows of the index, which copies them before it changes any."""
+        points = self.index._maintenance.index.state.points
+        points.buffer.flags.writeable = False
+        return points.array
 
     def follow(self, wanted, source):
         """Bring the index to a state; returns whether that was possible."""
@@ -206,7 +204,7 @@ class Chunk:
         moves = steps.since(self.steps)
         if source is None and (changes is None or moves is None):
             return False
-        if changes is None:
+        if changes is None or (moves is None and source.U is None):
             self._build(edits, source)
             self.steps = steps.stamp
             return True
@@ -224,27 +222,24 @@ class Chunk:
 
     def _build(self, edits, source):
         """Make the index of the rows after all edits. O(nkd)."""
-        X, y = self.X, self.y
-        for edit in edits.changes:
-            X, y = edit.applied(X, edit.X), edit.applied(y, edit.y)
+        X, y = self._after(edits)
         index = clone(source.local)
         index.metric_learner = None if source.U is None else {"U": source.U}
         self.index, self.targets = index.fit(X), y
         self.edits = edits.stamp
         if not edits.changes:
             # The index has its own copy, and one is enough.
-            self.X = self.index._fit_X
+            self.X = self._shared()
 
     def _edit(self, edit):
+        targets = after([edit], self.targets, "y")
         if edit.kind == "append":
             self.index.partial_fit(edit.X)
         elif edit.kind == "remove":
             self.index.remove_points(edit.at)
         else:
-            if np.may_share_memory(self.X, self.index._fit_X):
-                self.X = self.X.copy()
             self.index.update_points(edit.at, edit.X)
-        self.targets = edit.applied(self.targets, edit.y)
+        self.targets = targets
 
     # What tasks need beside the methods of the index, after `follow`.
 
@@ -285,6 +280,47 @@ class Chunk:
         """Positions with probability ``d / sqrt(n Σ d²)`` each, or -1."""
         rng, index = np.random.default_rng(seed), self.index._maintenance.index
         return index.sample(Q, size, 1, rng, restart=False)
+
+
+def after(changes, held, name):
+    """Rows or targets after edits, of which `name` has the new ones; one copy.
+
+    >>> changes = [Edit("append", X=np.array([7, 8])), Edit("remove", at=np.array([1]))]
+    >>> after(changes, np.array([1, 2, 3]), "X")
+    array([1, 3, 7, 8])
+    """
+    if held is None or not changes:
+        return held
+    new = [getattr(edit, name) for edit in changes if edit.kind != "remove"]
+    n, source = len(held), sources(changes, len(held))
+    rows = held.take(source, axis=0, mode="clip")
+    if new:
+        new, late = np.concatenate(new), np.flatnonzero(source >= n)
+        rows = rows.astype(np.promote_types(rows.dtype, new.dtype), copy=False)
+        rows[late] = new[source[late] - n]
+    return rows
+
+
+def sources(changes, n):
+    """What row comes to each position: one of the n that are held, or a new one.
+
+    >>> replaced = Edit("replace", at=np.array([1]), X=np.ones((1, 2)))
+    >>> sources([replaced, Edit("remove", at=np.array([0]))], 3)
+    array([3, 2])
+    """
+    source = np.arange(n + sum(edit.size for edit in changes if edit.kind == "append"))
+    end = seen = n
+    for edit in changes:
+        if edit.kind == "remove":
+            kept = np.delete(source[:end], edit.at)
+            end = len(kept)
+            source[:end] = kept
+            continue
+        at = slice(end, end + edit.size) if edit.kind == "append" else edit.at
+        source[at] = np.arange(seen, seen + edit.size)
+        seen += edit.size
+        end += edit.size if edit.kind == "append" else 0
+    return source[:end]
 
 
 def labels_of(y):

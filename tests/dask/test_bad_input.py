@@ -18,6 +18,7 @@ from skmahal.dask import (
     SketchedMahalanobisRegressor,
 )
 
+from .conftest import wait_for_two
 from .oracle import Beside
 from .test_operations import chunked
 
@@ -47,6 +48,8 @@ def test_chunks_that_are_not_points(client, rng):
         "chunks of unknown sizes": chunked(X, 20)[chunked(X, 20)[:, 0] > 0],
         "columns are split into 2": chunked(X, 20).rechunk((20, 2)),
         "two dimensions": chunked(X, 20)[:, 0],
+        r"got shape \(0, 3\)": da.zeros((0, 3)),
+        "real numbers, .* complex128": chunked(X, 20) + 1j,
     }
     for message, given in cases.items():
         with pytest.raises(ValueError, match=message):
@@ -125,6 +128,58 @@ def test_targets(client, rng):
     assert knn.predict(X[:1]).dtype == y.dtype
 
 
+def test_targets_of_another_kind(client, rng):
+    """Another number of outputs at a new fit, and lazy targets of few points."""
+    X = rng.normal(size=(50, 3))
+    knn = SketchedMahalanobisRegressor(1, client=client).fit(chunked(X, 30), X[:, 0])
+    with pytest.raises(ValueError, match="y contains NaN"):
+        knn.partial_fit(X[:2] + 9, da.from_array(np.array([0.0, np.nan])))
+    knn.partial_fit(X[:2] + 9, da.from_array(np.array([5.0, 6.0])))
+    np.testing.assert_allclose(knn.predict(X[:2] + 9), [5, 6])
+    with pytest.raises(ValueError, match=r"y has shape \(2, 2\), expected \(2,\)"):
+        knn.partial_fit(X[:2], X[:2, :2])
+    np.testing.assert_allclose(knn.fit(X, X[:, :2]).predict(X[:2]), X[:2, :2])
+
+
+class Frame:
+    """What is used of a data frame of Dask, which needs pyarrow."""
+
+    def __init__(self, frame):
+        self._meta, self.X = frame[:0], frame.to_numpy()
+
+    def to_dask_array(self, lengths):
+        return chunked(self.X, 20)
+
+
+def test_names_of_features(client, rng):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame(rng.normal(size=(60, 3)), columns=["a", "b", "c"])
+    index = SketchedMahalanobisNeighbors(1, client=client).fit(Frame(frame))
+    assert index.feature_names_in_.tolist() == ["a", "b", "c"]
+    for call in (index.kneighbors, index.partial_fit):
+        with pytest.raises(ValueError, match="feature names should match"):
+            call(Frame(frame[["c", "b", "a"]]))
+    index.fit(chunked(frame.to_numpy(), 20))
+    assert not hasattr(index, "feature_names_in_")
+
+
+def test_candidates_are_as_many_as_neighbours(client, rng):
+    X = rng.normal(size=(60, 3))
+    index = SketchedMahalanobisNeighbors(n_candidates=30, client=client)
+    index.fit(chunked(X, 20))
+    for given in (X[:2], chunked(X[:2])):
+        with pytest.raises(ValueError, match="n_candidates must be"):
+            index.kneighbors(given, 50)
+    assert index.kneighbors(X[:2], 25)[1].shape == (2, 25)
+
+
+def test_shards_of_one_row(client, rng):
+    X = rng.normal(size=(4, 3))
+    index = SketchedMahalanobisNeighbors(1, client=client).fit(chunked(X, 1))
+    assert index.audit().passed
+    assert index.guarantee().n == 4
+
+
 def test_a_closed_client(client, rng):
     X = rng.normal(size=(60, 3))
     with Client(client.cluster, set_as_default=False) as other:
@@ -135,6 +190,43 @@ def test_a_closed_client(client, rng):
     with pytest.raises(RuntimeError, match="fit the index again"):
         index.kneighbors(X[:2])
     index.fit(chunked(X, 20)).kneighbors(X[:2])
+
+
+def test_a_client_of_another_cluster(client, rng):
+    X = rng.normal(size=(60, 3))
+    index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 20))
+    beside = Beside(index, X)
+    with Client(processes=False, n_workers=1, dashboard_address=":0") as other:
+        index.set_params(client=other)
+        with pytest.raises(ValueError, match="client must be one of the cluster"):
+            index.kneighbors(X[:2])
+        assert not client.list_datasets()
+        # Without the parameter, the current client is that of the next fit.
+        index.set_params(client=None)
+        beside.check(X[:4] + 0.1)
+        assert index.fit(X).client_ is other
+
+
+def test_a_client_that_is_restarted(client, rng):
+    X = rng.normal(size=(60, 3))
+    index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 20))
+    client.restart(wait_for_workers=False)
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="fit the index again"):
+            index.kneighbors(X[:2])
+    wait_for_two(client)
+    Beside(index.fit(chunked(X, 20)), X).check(X[:4] + 0.1)
+
+
+def test_an_own_cluster_that_was_closed_is_not_used_again(rng):
+    X = rng.normal(size=(60, 3))
+    index = SketchedMahalanobisNeighbors().fit(X)
+    index.client_.close()
+    other = SketchedMahalanobisNeighbors().fit(X)
+    assert other.kneighbors(X[:2], 1)[1].tolist() == [[0], [1]]
+    with pytest.raises(RuntimeError, match="status is 'closed'"):
+        index.kneighbors(X[:2])
+    other.close()
 
 
 def test_a_fitted_index_cannot_be_pickled(client, rng):

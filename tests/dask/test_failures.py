@@ -13,6 +13,7 @@ import pytest
 from distributed import Client
 
 from skmahal.dask import SketchedMahalanobisNeighbors
+from skmahal.dask._shards import Chunk
 
 from .conftest import wait_for_two
 from .oracle import Beside
@@ -80,6 +81,56 @@ def test_edits_that_are_part_of_chunks_survive(client, rng):
     assert not beside.index._state.shards[0].edits.changes[1:]
     kill(a_process(client, rng))
     beside.check(queries(rng, beside.X))
+
+
+def test_an_update_that_one_shard_refuses_leaves_the_euclidean_metric(client, rng):
+    X = rng.normal(size=(200, 4))
+    X[100:] *= 1e120
+    index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 100))
+    before, lazy = index.kneighbors(X[:2]), index.kneighbors(chunked(X[:2]))[1]
+    with pytest.raises(ValueError, match=r"overflow|too large"):
+        index.update_metric(low_rank=(np.full(4, 1e30), np.ones(4)))
+    for _ in range(2):
+        for ours, theirs in zip(index.kneighbors(X[:2]), before, strict=True):
+            np.testing.assert_array_equal(ours, theirs)
+    index.update_metric(low_rank=(np.ones(4), np.ones(4)))
+    np.testing.assert_array_equal(client.compute(lazy).result(), before[1])
+
+
+def fail_to_edit(times):
+    """Let the next edits of chunks on this worker fail."""
+    edited, left = getattr(Chunk.edited, "edited", Chunk.edited), iter(range(times))
+
+    def failing(self, edits):
+        if next(left, None) is not None:
+            raise MemoryError
+        return edited(self, edits)
+
+    failing.edited = edited
+    Chunk.edited = failing if times else edited
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_edits_that_do_not_become_part_of_a_chunk_at_once(client, rng, times):
+    beside = fitted(client, rng, rows=400)
+    client.run(fail_to_edit, times)
+    beside.replace(np.arange(300), rng.normal(size=(300, 6)))
+    beside.check(queries(rng, beside.X))
+    assert len(beside.index._state.shards[0].edits.changes) == (times > 2)
+    beside.append(rng.normal(size=(5, 6)))
+    beside.replace(np.arange(3), rng.normal(size=(3, 6)))
+    beside.check(queries(rng, beside.X))
+    client.run(fail_to_edit, 0)
+
+
+def test_parameters_that_are_set_do_not_matter_for_a_lost_shard(client, rng):
+    beside = fitted(client, rng)
+    beside.index.set_params(n_candidates="nonsense", m=-1)
+    kill(a_process(client, rng))
+    kill(a_process(client, rng))
+    np.testing.assert_array_equal(
+        beside.index.kneighbors(beside.X[:3], 1)[1], [[0], [1], [2]]
+    )
 
 
 def test_workers_leave_and_come(client, rng):

@@ -1,6 +1,8 @@
 """Every operation equals that of a local index, while metric and points change."""
 
 import gc
+import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import dask.array as da
 import numpy as np
@@ -16,6 +18,7 @@ from skmahal.dask import (
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisRegressor,
 )
+from skmahal.dask._shards import Chunk, Edit, Log, Source, Wanted
 from skmahal.online import LEGO
 
 from .oracle import Beside
@@ -107,6 +110,31 @@ def test_many_changes_are_made_part_of_the_chunks(client, rng):
     assert len(state.steps.changes) <= 16
     for shard in state.shards:
         assert sum(edit.size for edit in shard.edits.changes) <= 256
+
+
+def test_rows_of_a_chunk_stay_while_its_index_is_edited(rng):
+    """A chunk is sent without its lock, and so nothing writes to its rows."""
+    X, y = rng.normal(size=(50, 3)), np.arange(50.0)
+    chunk, steps, edits = Chunk(X, y, X.dtype), Log((0,)), Log((0,))
+    source = Source(None, skmahal.SketchedMahalanobisNeighbors(n_jobs=1))
+    chunk.follow(Wanted(edits, steps), source)
+    want = X.copy()
+    for stamp in range(1, 5):
+        edits = edits.added(stamp, Edit("replace", np.array([stamp]), X[:1], y[:1]))
+        edits = edits.added(-stamp, Edit("append", None, X[-2:], y[-2:]))
+        edits = edits.added(stamp + 0.5, Edit("remove", np.array([0, 9])))
+        want[stamp] = X[0]
+        want = np.delete(np.vstack([want, X[-2:]]), [0, 9], axis=0)
+        rebuilt, lock, held = chunk.edited(edits), chunk.lock, chunk.X.copy()
+        chunk.follow(Wanted(edits, steps), source)
+        np.testing.assert_array_equal(chunk.X, held)
+        taken = chunk.edited(edits)
+        assert chunk.lock is lock
+        assert chunk.index is None
+        np.testing.assert_array_equal(taken.X, want)
+        np.testing.assert_array_equal(rebuilt.X, want)
+        np.testing.assert_array_equal(rebuilt.y, taken.y)
+        chunk, edits = taken, edits.last(0)
 
 
 def test_queries_in_a_dask_array_are_answered_by_one(client, rng):
@@ -286,6 +314,16 @@ def test_estimates_promise_the_same_for_all_shards_together(client, rng):
     index.fit(chunked(X, 100))
     assert index.guarantee().fixed.distances <= index.delta
     assert index.guarantee().delta == index.delta
+
+
+def test_threads_leave_the_filters_of_warnings(client, rng):
+    X = rng.normal(size=(60, 3))
+    index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 20))
+    before, want = list(warnings.filters), np.linalg.norm(X[0] - X[59])
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(index.pair_distances, [0] * 150, [59] * 150))
+    np.testing.assert_allclose(found, want)
+    assert warnings.filters == before
 
 
 def test_a_clone_has_the_same_client(client):
