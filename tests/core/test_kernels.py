@@ -4,7 +4,7 @@ import pytest
 
 from tests.scripts import run_script
 
-MESSAGE = "skmahal: compiling the search, once for this installation"
+MESSAGE = "skmahal: compiling this kind of search, once per installation"
 SEARCH = """
 from skmahal._core import kernels
 kernels._PATIENCE = 0.05

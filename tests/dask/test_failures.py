@@ -133,6 +133,7 @@ def test_parameters_that_are_set_do_not_matter_for_a_lost_shard(client, rng):
     )
 
 
+@pytest.mark.stress
 def test_workers_leave_and_come(client, rng):
     beside = fitted(client, rng)
     Q = queries(rng, beside.X)
