@@ -87,7 +87,7 @@ def _wait_for(dtype, way):
     while not working.acquire(timeout=_PATIENCE):
         if not _said.is_set() and _is_compiling():
             _said.set()
-            message = "skmahal: compiling this kind of search, once per installation ..."
+            message = "skmahal: compiling this kind of search, once per installation"
             print(message, file=sys.stderr)
     if "error" in result:
         raise result["error"]

@@ -128,7 +128,6 @@ class OwnCluster:
 # The cluster of all estimators that were given no client.
 _OWN = WeakValueDictionary()
 
-
 # Held while the filters of warnings are others.
 _FILTERS = RLock()
 
@@ -210,7 +209,8 @@ class ShardedBase(BaseEstimator):
         client = usable(self.client_ if self.client is None else self.client)
         if client is not self.client_:
             with self._lock:
-                self._hand_over(client)
+                if client is not self.client_:
+                    self._hand_over(client)
         return client
 
     def _hand_over(self, client):
@@ -297,9 +297,8 @@ class ShardedBase(BaseEstimator):
                 futures.append(client.submit(answer, *given, retries=_RETRIES, **how))
                 keys.append(chunk.key)
         answers = gathered(client, futures, [call[0] for call in calls], state.starts)
-        self._homes |= {
-            key: [address] for key, (address, _) in zip(keys, answers, strict=True)
-        }
+        for key, (address, _) in zip(keys, answers, strict=True):
+            self._homes[key] = [address]
         return [found for _, found in answers]
 
     # --- points -----------------------------------------------------------------------
@@ -481,9 +480,8 @@ class ShardedBase(BaseEstimator):
                 self._homes[chunk.key] = self._homes[shards[number].chunk.key]
                 edits = shards[number].edits.last(0)
                 shards[number] = shards[number]._replace(chunk=chunk, edits=edits)
-        keys = [shard.chunk.key for shard in shards]
-        homes = self._homes
-        self._homes = {key: homes[key] for key in keys if key in homes}
+        for key in set(list(self._homes)) - {shard.chunk.key for shard in shards}:
+            self._homes.pop(key, None)
         self._state = state._replace(shards=tuple(shards))
 
     def _compacted(self, shard):
@@ -599,7 +597,6 @@ def gathered(client, futures, numbers=None, starts=None):
     """Results of tasks, or a TimeoutError that names a shard that is late."""
     try:
         waited(client, futures)
-        return client.gather(futures)
     except CancelledError:
         raise RuntimeError(
             "The points were released, as by Client.restart(): fit the index again."
@@ -618,6 +615,7 @@ def gathered(client, futures, numbers=None, starts=None):
             f"{where} has not answered within {limit}, the value of skmahal.timeout in "
             "the configuration of Dask."
         ) from None
+    return client.gather(futures)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import os
 import signal
 import threading
 import time
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 
 import dask
 import dask.array as da
@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from distributed import Client
 
-from skmahal.dask import SketchedMahalanobisNeighbors
+from skmahal.dask import SketchedMahalanobisNeighbors, _base
 from skmahal.dask._shards import Chunk
 
 from .conftest import wait_for_two
@@ -131,6 +131,24 @@ def test_parameters_that_are_set_do_not_matter_for_a_lost_shard(client, rng):
     np.testing.assert_array_equal(
         beside.index.kneighbors(beside.X[:3], 1)[1], [[0], [1], [2]]
     )
+
+
+def test_a_query_of_an_earlier_state_has_the_metric_of_that(client, rng, monkeypatch):
+    """Another thread asks for the present U as soon as the earlier one is sent."""
+    beside = fitted(client, rng)
+    index, earlier, large_tasks = beside.index, beside.index._state, _base.large_tasks
+    random_change(rng, beside, 0)
+
+    @contextmanager
+    def interrupted():
+        with large_tasks():
+            yield
+        monkeypatch.undo()
+        index._metric_on(client, index._state)
+
+    monkeypatch.setattr(_base, "large_tasks", interrupted)
+    U = index._metric_on(client, earlier).result()
+    np.testing.assert_array_equal(U, earlier.U)
 
 
 @pytest.mark.stress
