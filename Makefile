@@ -28,7 +28,7 @@ stress: $(VENV)/test.stamp ## run the slow tests, for ten minutes
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS) -m stress
 
 test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies
-	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS)
+	$(ONE_THREAD) $(OLDEST)/bin/python -m pytest -q -n $(JOBS) --ignore=tests/dask
 
 test-clients: $(CLIENTS)/test.stamp ## run the tests of libraries that take an index
 	$(ONE_THREAD) $(CLIENTS)/bin/python -m pytest -q -rs tests/clients tests/test_guides.py

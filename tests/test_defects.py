@@ -207,6 +207,8 @@ def test_as_many_neighbours_as_points():
             np.testing.assert_allclose(distances[0], truth, rtol=1e-5, atol=1e-5)
         """,
         cpu_seconds=30,
+        # Without numba, so many points are worth a warning.
+        warnings=False,
     )
 
 
