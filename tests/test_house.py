@@ -14,8 +14,8 @@ import skmahal
 ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-MOST_FILES = 53
-MOST_LINES = 17_900
+MOST_FILES = 54
+MOST_LINES = 18_100
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ._multiply import multiplier
 from .codes import MOST_WHOLE
 
 try:
@@ -20,9 +21,11 @@ except ImportError:  # pragma: no cover - depends on what is installed
         return lambda function: function
 
 
-# Points whose bounds have one minimum, and points that are bounded at a time.
+# Points whose bounds have one minimum, points that are bounded at a time, and points
+# whose codes are multiplied with all queries of a batch at a time.
 RUN = 32
 _BLOCK = 128
+_ROWS = 36
 
 # Points that are evaluated before others are judged by them, beyond the neighbours, and
 # points of cells that these are chosen from.
@@ -40,6 +43,12 @@ _SLACK = 1e-10
 
 # Sums may be taken in any order, and no number here is NaN. Infinities are used.
 _SUMS = {"reassoc", "contract", "nsz", "nnan"}
+
+
+# Products of a row of codes with a query, and of three with three: sums of more would
+# not stay in registers.
+_one_by_one = multiplier(1, 1)
+_three_by_three = multiplier(3, 3)
 
 
 class Candidates(NamedTuple):
@@ -209,17 +218,6 @@ def _round(g, length, unit, rounded):
     return unit * largest / most, unit * off
 
 
-@njit(cache=True, nogil=True, fastmath=_SUMS)
-def _product(codes, i, rounded):
-    """``codes[i] · rounded`` in whole numbers."""
-    i, total = np.uint64(i), np.int32(0)
-    for j in range(np.uint64(len(rounded))):
-        # numba makes products and sums of int32 numbers int64 ones.
-        product = np.int32(np.int32(codes[i, j]) * np.int32(rounded[j]))
-        total = np.int32(total + product)
-    return total
-
-
 @njit(cache=True, nogil=True)
 def _code_bound(product, base, norm, length, size, error, off):
     """A lower bound of a squared distance, from the product of g with a code.
@@ -281,7 +279,7 @@ def _refine(at, bounds, minima, start, norm_unit, queries, coded, candidates, fo
     length = queries.lengths[at] * unit
     keys, indices = found.squares[at], found.indices[at]
     opened, step, off = 0, 0.0, 0.0
-    rounded = np.zeros(codes.shape[1], np.int16)
+    whole = np.zeros((1, codes.shape[1]), np.int16)
     limit = _limit(keys[0], base, norm_unit)
     for run in range(len(minima)):
         if minima[run] > limit:
@@ -293,9 +291,9 @@ def _refine(at, bounds, minima, start, norm_unit, queries, coded, candidates, fo
             norm, size = norms[i], sizes[i]
             if len(codes):
                 if opened == 0:
-                    step, off = _round(g, queries.lengths[at], unit, rounded)
+                    step, off = _round(g, queries.lengths[at], unit, whole[0])
                 opened += 1
-                product = step * steps[i] * _product(codes, i, rounded)
+                product = step * steps[i] * _one_by_one(codes, i, whole, 0)[0]
                 error = np.float64(errors[i])
                 bound = _code_bound(product, base, norm, length, size, error, off)
                 if bound > keys[0]:
@@ -357,22 +355,32 @@ def _round_along(P, g, length, unit, rounded):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _block_bounds(start, rounded, factors, coded, norms, products, bounds):
-    """Bounds of a block of points from `start` on, from their codes.
+def _bounds_from(products, start, factors, coded, norms, bounds):
+    """Bounds of points from `start` on, from products of their codes with a query.
 
-    `factors` are of products, errors and rests; `products` is filled in.
+    `factors` are of products, errors and rests.
     """
     step, along, rest = factors
-    codes, stop = coded.codes, start + len(bounds)
-    for j in range(len(bounds)):
-        products[j] = _product(codes, start + j, rounded)
+    stop = start + len(bounds)
     # Slices, whose indices are known to be in range: other loops are not vectorised.
     steps, errors = coded.steps[start:stop], coded.errors[start:stop]
-    rests, norms = coded.rests[start:stop], norms[start:stop]
+    rests = coded.rests[start:stop]
     for j in range(np.uint64(len(bounds))):
         upper = step * steps[j] * np.float32(products[j])
         upper += along * errors[j] + rest * rests[j]
         bounds[j] = norms[j] - upper
+
+
+@njit(cache=True, nogil=True)
+def _block_bounds(start, whole, factors, coded, norms, products, bounds):
+    """Bounds of a block of points from `start` on for one query, from their codes.
+
+    `products` is filled in.
+    """
+    for j in range(len(bounds)):
+        products[j] = _one_by_one(coded.codes, start + j, whole, 0)[0]
+    norms = norms[start : start + len(bounds)]
+    _bounds_from(products, start, factors, coded, norms, bounds)
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS)
@@ -414,14 +422,54 @@ def code_bounds(first, last, P, unit, norm_unit, queries, coded, norms, out):
     P has no rows.
     """
     bounds, minima = out
-    rounded = np.zeros(coded.codes.shape[1], np.int16)
+    whole = np.zeros((1, coded.codes.shape[1]), np.int16)
     products = np.empty(_BLOCK, np.int32)
-    factors = _scales(0, P, unit, norm_unit, queries, rounded)
+    factors = _scales(0, P, unit, norm_unit, queries, whole[0])
     for start in range(first, last, _BLOCK):
         stop = min(start + _BLOCK, last)
         block = bounds[start:stop]
-        _block_bounds(start, rounded, factors, coded, norms, products, block)
+        _block_bounds(start, whole, factors, coded, norms, products, block)
         _run_minima(block, minima[start // RUN : (stop + RUN - 1) // RUN])
+
+
+@njit(cache=True, nogil=True)
+def round_queries(unit, norm_unit, queries, P, whole, factors):
+    """Write queries as whole numbers, and the factors of :func:`_scales`."""
+    for at in range(len(factors)):
+        factors[at] = _scales(at, P, unit, norm_unit, queries, whole[at])
+
+
+@njit(cache=True, nogil=True)
+def _block_products(codes, start, stop, whole, c, products):
+    """Products of the codes from `start` to `stop` with three queries from `c` on."""
+    last = stop - (stop - start) % 3
+    for i in range(start, last, 3):
+        sums = _three_by_three(codes, i, whole, c)
+        for a in range(3):
+            for b in range(3):
+                products[b, i - start + a] = sums[3 * a + b]
+    for i in range(last, stop):
+        for b in range(3):
+            products[b, i - start] = _one_by_one(codes, i, whole, c + b)[0]
+
+
+@njit(cache=True, nogil=True)
+def code_tile(start, whole, factors, coded, tile):
+    """Bounds, less norms, of the points from `start` on for a batch of queries.
+
+    `whole` and `factors` are from :func:`round_queries`; the number of rows of `whole`
+    is a multiple of three. A few codes at a time are multiplied with all queries, while
+    they are in cache.
+    """
+    products, none = np.empty((3, _ROWS), np.int32), np.zeros(_ROWS, np.float32)
+    for first in range(0, tile.shape[1], _ROWS):
+        here, size = start + first, min(_ROWS, tile.shape[1] - first)
+        for c in range(0, len(tile), 3):
+            _block_products(coded.codes, here, here + size, whole, c, products)
+            for b in range(min(3, len(tile) - c)):
+                three = factors[c + b, 0], factors[c + b, 1], factors[c + b, 2]
+                out = tile[c + b, first : first + size]
+                _bounds_from(products[b], here, three, coded, none, out)
 
 
 # Division by zero must not be looked for: a loop that does is not vectorised.
@@ -504,14 +552,14 @@ def enclose_codes(
     Other arguments are those of :func:`code_bounds`; see :func:`_enclose`.
     """
     codes, steps, errors, rests = coded
-    rounded = np.zeros(codes.shape[1], np.int16)
+    whole = np.zeros((1, codes.shape[1]), np.int16)
     base = queries.squares[0] / norm_unit * (1 - 8 * _EPS)
-    step, along, rest = _scales(0, P, unit, norm_unit, queries, rounded)
+    step, along, rest = _scales(0, P, unit, norm_unit, queries, whole[0])
     bounds, widths = np.empty(_BLOCK, np.float32), np.empty(_BLOCK, np.float32)
     for start in range(first, last, _BLOCK):
         size = min(_BLOCK, last - start)
         for j in range(size):
-            bounds[j] = np.float32(_product(codes, start + j, rounded))
+            bounds[j] = np.float32(_one_by_one(codes, start + j, whole, 0)[0])
         for j in range(np.uint64(size)):
             i = np.uint64(start) + j
             widths[j] = along * errors[i] + rest * rests[i]
@@ -556,7 +604,7 @@ def nearest_by_bounds(
 
 
 @njit(cache=True, nogil=True)
-def _judge_cells(cells, rounded, factors, scores, bounds):
+def _judge_cells(cells, whole, factors, scores, bounds):
     """Squared distances of centres, and lower bounds of those of points in the cells.
 
     Both are less ‖Uq‖², in units of norms.
@@ -567,7 +615,7 @@ def _judge_cells(cells, rounded, factors, scores, bounds):
     for start in range(0, len(codes), _BLOCK):
         stop = min(start + _BLOCK, len(codes))
         block = bounds[start:stop]
-        _block_bounds(start, rounded, factors, centres, least, products, block)
+        _block_bounds(start, whole, factors, centres, least, products, block)
         for c in range(start, stop):
             scores[c] = norms[c] - factors[0] * steps[c] * products[c - start]
 
@@ -593,7 +641,7 @@ def _nearest_cells(scores, starts, budget):
 
 @njit(cache=True, nogil=True)
 def _search_cell(
-    first, last, at, rounded, factors, cells, norm_unit, queries, candidates, found
+    first, last, at, whole, factors, cells, norm_unit, queries, candidates, found
 ):
     """Evaluate the points of a run of codes that their bounds leave open."""
     rows, origin, norms, sizes, U, unit, near = candidates
@@ -605,7 +653,7 @@ def _search_cell(
     for start in range(first, last, _BLOCK):
         block = bounds[: min(_BLOCK, last - start)]
         rest = cells.coded, cells.point_norms, products
-        _block_bounds(start, rounded, factors, *rest, block)
+        _block_bounds(start, whole, factors, *rest, block)
         for j in range(len(block)):
             if not block[j] <= limit or positions[start + j] < 0:
                 continue
@@ -619,7 +667,7 @@ def _search_cell(
 
 @njit(cache=True, nogil=True)
 def _begin_in_cells(
-    chosen, at, rounded, factors, cells, norm_unit, queries, candidates, found
+    chosen, at, whole, factors, cells, norm_unit, queries, candidates, found
 ):
     """Evaluate the points of the first cells, those of smallest bound before others.
 
@@ -640,7 +688,7 @@ def _begin_in_cells(
         first, last = starts[c], starts[c + 1]
         block = bounds[place : place + last - first]
         rest = cells.coded, cells.point_norms, products
-        _block_bounds(first, rounded, factors, *rest, block)
+        _block_bounds(first, whole, factors, *rest, block)
         points[place : place + last - first] = positions[first:last]
         place += last - first
     for j in _smallest(bounds, len(keys) + _AHEAD)[1]:
@@ -673,14 +721,14 @@ def nearest_in_cells(
     search ends without neighbours, and the number of codes that were read is -1.
     """
     starts, unit, P = cells.starts, candidates.unit, candidates.U[:0]
-    rounded = np.zeros(cells.coded.codes.shape[1], np.int16)
+    whole = np.zeros((1, cells.coded.codes.shape[1]), np.int16)
     scores = np.empty(len(starts) - 1, np.float32)
     bounds = np.empty_like(scores)
     for at in range(len(queries.squares)):
         base = queries.squares[at]
-        factors = _scales(at, P, unit, norm_unit, queries, rounded)
-        given = at, rounded, factors, cells, norm_unit, queries, candidates, found
-        _judge_cells(cells, rounded, factors, scores, bounds)
+        factors = _scales(at, P, unit, norm_unit, queries, whole[0])
+        given = at, whole, factors, cells, norm_unit, queries, candidates, found
+        _judge_cells(cells, whole, factors, scores, bounds)
         chosen = _nearest_cells(scores, starts, budget)
         done = _begin_in_cells(chosen, *given)
         bounds[chosen[:done]] = np.inf

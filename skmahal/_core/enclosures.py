@@ -42,12 +42,12 @@ def distances(search, queries, eps, out, jobs=1):
     """
     goal = np.float32(least_ratio(eps)), out.dtype.type(np.sqrt(search.norm_unit))
     loops = search.module or kernels(search.space.rows.dtype, "all")
-    enclose = _from_codes if len(out) == 1 else _from_lead
+    enclose = _one if len(out) == 1 else _many
     enclose(search, loops, queries, goal, out, jobs)
 
 
-def _from_codes(search, loops, queries, goal, out, jobs):
-    """Distances of one query, from codes."""
+def _one(search, loops, queries, goal, out, jobs):
+    """Distances of one query, from codes of points or of leading coordinates."""
     coded, P = loops.Codes(*search.codes), search.P[:0]
     if search.plan.all_one == "lead":
         coded, P = loops.Codes(*search.short), search.P[: search.r_one]
@@ -60,18 +60,33 @@ def _from_codes(search, loops, queries, goal, out, jobs):
     run(enclose, slices(search.n, -(-search.n // jobs)), jobs)
 
 
-def _from_lead(search, loops, queries, goal, out, jobs):
-    """Distances of many queries, from leading coordinates."""
-    factors = search.lead_factors(queries.gradients, queries.lengths)
-    widths = np.ascontiguousarray(-factors[:, -2:])
+def _many(search, loops, queries, goal, out, jobs):
+    """Distances of many queries, from codes or from leading coordinates.
+
+    A product is reduced by its width: two factors of the query times two columns of the
+    point.
+    """
     bases = (queries.squares / search.norm_unit * (1 - 8 * _EPS)).astype(np.float32)
-    rests, lead = np.ascontiguousarray(search.lead[:, -2]), search.lead
     batch = queries.some(slice(None)), loops.Candidates(*search.candidates)
+    use_codes = search.plan.all_many == "codes"
+    if use_codes:
+        coded = loops.Codes(*search.codes)
+        whole, factors = search.whole_queries(loops, queries)
+        widths, columns = factors[:, 1:], (coded.errors, coded.rests)
+    else:
+        factors = search.lead_factors(queries.gradients, queries.lengths)
+        rests = np.ascontiguousarray(search.lead[:, -2])
+        widths, columns = -factors[:, -2:], (rests, search.sizes)
+    widths = np.ascontiguousarray(widths)
 
     def enclose(here):
-        tile, columns = factors @ lead[here].T, (rests[here], search.sizes[here])
-        rest = search.norms[here], widths, bases, columns, goal, *batch, out
-        loops.enclose_tile(tile, here.start, *rest)
+        if use_codes:
+            tile = np.empty((len(out), here.stop - here.start), np.float32)
+            loops.code_tile(here.start, whole, factors, coded, tile)
+        else:
+            tile = factors @ search.lead[here].T
+        rest = search.norms[here], widths, bases, tuple(part[here] for part in columns)
+        loops.enclose_tile(tile, here.start, *rest, goal, *batch, out)
 
     size = max(256, min(-(-search.n // 8), _TILE_BYTES // (4 * len(out))))
     run(enclose, slices(search.n, size), jobs)

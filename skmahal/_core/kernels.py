@@ -135,9 +135,10 @@ def _compile(module, dtype, way):
         elif way == "cells":
             search.in_cells(one, 2, 1)
         elif way == "all":
-            for queries in (one, many):
+            for queries, every in (one, "codes"), (many, "codes"), (many, "lead"):
+                search.plan = search.plan._replace(all_many=every)
                 out = np.empty((len(queries.squares), 300), dtype)
                 enclosures.distances(search, queries, 0.2, out)
         else:
-            for queries in (one, many) if way == "lead" else (one,):
+            for queries in (one, many) if way in ("lead", "codes") else (one,):
                 search.kneighbors(queries, 2, way=way)

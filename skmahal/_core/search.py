@@ -4,7 +4,7 @@ A query is answered in one of five ways, all with exact distances in float64:
 
 - "lead": leading coordinates of all points (in 8 bits for a single query), codes of
   those that these leave, rows of those that codes leave;
-- "codes": codes of all points, then rows;
+- "codes": codes of all points, by a product in whole numbers for a batch, then rows;
 - "rows": a matrix product of all rows with a batch of queries, then rows;
 - "scan": every row;
 - by cells (:mod:`.cells`), which bounds exclude as wholes, where points are clustered.
@@ -35,12 +35,14 @@ NEAR = 1e-5
 # column of a point in a product of matrices, of a bound made of it, of starting on a
 # code and on a row out of order, and of a coordinate of either.
 _PRODUCT, _BOUND = 0.025, 0.6
-_CODE, _CODE_COLUMN = 200, 0.06
+_CODE, _CODE_COLUMN = 200, 0.04
 _ROW, _ROW_COLUMN = 100, 0.2
 
 # Of a bound from a code, when codes are read in order; of a coordinate in a product of
-# all rows with one query, and of a distance made of a product.
+# codes with a batch of queries, in one of all rows with one query, and of a distance
+# made of a product.
 _IN_ORDER = 4
+_CODE_PRODUCT = 0.017
 _VECTOR = 0.15
 _FINISH = 1.5
 
@@ -78,7 +80,7 @@ _LEAST_LENGTH = 1e-140  # the square of a smaller length is not a normal number
 
 # Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
 # coordinates are worth more, since they leave fewer codes the more of them are known.
-_TILE_BYTES = {"rows": 1 << 21, "lead": 1 << 23}
+_TILE_BYTES = {"rows": 1 << 21, "codes": 1 << 23, "lead": 1 << 23}
 
 # Bytes of rows that are read at a time, if these are mapped from a file.
 _MAPPED_BYTES = 1 << 24
@@ -154,6 +156,8 @@ def cost(way, n, d, r, opened, many):
         return n * (_IN_ORDER + r * _CODE_COLUMN + code) + r * d * _ROW_COLUMN + last
     if way == "cells":
         return (r + n * opened) * _per_code(d) + last
+    if way == "codes" and many:
+        return n * (d * _CODE_PRODUCT + 2 * _BOUND) + 2 * last
     if way == "codes":
         return n * (_IN_ORDER + d * _CODE_COLUMN) + last
     if way == "rows":
@@ -184,6 +188,8 @@ def cost_of_all(way, n, d, r, opened, many, itemsize=4):
     row = opened * (_ROW + _ROW_COLUMN * d)
     if way == "lead" and many:
         return n * ((r + 2) * _PRODUCT + _FINISH + row) + r * d * 2 * _PRODUCT
+    if many:
+        return n * (d * _CODE_PRODUCT + _BOUND + _FINISH + row)
     columns, start = (r, r * d * _ROW_COLUMN) if way == "lead" else (d, 0)
     return n * (_IN_ORDER + columns * _CODE_COLUMN + _FINISH + row) + start
 
@@ -211,7 +217,7 @@ def choose(n, d, shares=None, itemsize=4):
     >>> choose(50_000, 512, Shares({0: 1, 64: 0.003}, {0: 1, 64: 0.01}, 0.0))[:6]
     ('lead', 'lead', 64, 64, 'lead', 'lead')
     >>> choose(20_000, 512, Shares({0: 1, 32: 1.0}, {0: 1, 32: 1.0}, 0.0))[:6]
-    ('rows', 'codes', 0, 0, 'exact', 'codes')
+    ('codes', 'codes', 0, 0, 'codes', 'codes')
     """
     many, all_many, r_many, *costs_many = _ways(n, d, shares, itemsize, many=True)
     one, all_one, r_one, *costs_one = _ways(n, d, shares, itemsize, many=False)
@@ -244,7 +250,7 @@ def _ways(n, d, shares, itemsize, many):
     near = {first: cost(first, n, d, 0, 0.0, many)}
     every = {"exact": cost_of_all("exact", n, d, 0, 0.0, many, itemsize)}
     r = 0
-    if shares is not None and not many:
+    if shares is not None:
         near["codes"] = cost("codes", n, d, 0, 0.0, many)
         every["codes"] = cost_of_all("codes", n, d, 0, shares.codes, many)
     if shares is not None and (many or len(shares.near) > 1):
@@ -339,7 +345,8 @@ class DenseSearch:
             # The first queries say how many codes the others will read.
             opened = found[2][:done].mean() / self.n
             lead = cost("lead", self.n, self.d, self.r_many, opened, many=True)
-            chosen = "lead" if lead < self.plan.costs["many"]["rows"] else "rows"
+            costs = {**self.plan.costs["many"], "lead": lead}
+            chosen = min(costs.keys() - {"cells"}, key=costs.get)
 
         def find(part):
             part = slice(done + part.start, done + part.stop)
@@ -458,6 +465,10 @@ class DenseSearch:
         direct = self.is_central and self.space.rows.dtype == np.float32
         if way == "lead":
             factors = self.lead_factors(gradients, lengths)
+        elif way == "codes":
+            loops = self.module or kernels(self.space.rows.dtype, "codes")
+            whole, factors = self.whole_queries(loops, queries)
+            codes = loops.Codes(*self.codes)
         else:
             scale, unit = 2 / self.norm_unit, 1.0 if direct else self.unit
             factors = (-scale * unit * gradients).astype(np.float32)
@@ -466,15 +477,20 @@ class DenseSearch:
             norms = norms - np.float32(rounding) * (self.sizes + away)
             if direct:
                 shifts = (scale * (gradients @ self.space.origin)).astype(np.float32)
-        count, size = len(factors), min(_TILE_BYTES[way], working_bytes)
+        count, size = len(lengths), min(_TILE_BYTES[way], working_bytes)
         most = self._most_rows(max(256, size // (4 * count)))
         tile = np.empty(count * most, np.float32)
         for here in slices(self.n, most):
-            rows = self.lead[here] if way == "lead" else block(self.space.rows, here)
-            if way == "rows" and not direct:
-                rows = ((rows - self.space.origin) / self.unit).astype(np.float32)
-            products = tile[: count * len(rows)].reshape(count, -1)
-            np.matmul(factors, rows.T, out=products)
+            products = tile[: count * (here.stop - here.start)].reshape(count, -1)
+            if way == "codes":
+                loops.code_tile(here.start, whole, factors, codes, products)
+            elif way == "lead":
+                np.matmul(factors, self.lead[here].T, out=products)
+            else:
+                rows = block(self.space.rows, here)
+                if not direct:
+                    rows = ((rows - self.space.origin) / self.unit).astype(np.float32)
+                np.matmul(factors, rows.T, out=products)
             yield here, products, norms[here], shifts
             if self.is_mapped:
                 release(self.space.rows)
@@ -506,6 +522,18 @@ class DenseSearch:
                 for values, start in zip(found, (n, np.inf, 0), strict=True):
                     values[part] = start
                 return self._find_one(queries, found, part, "codes", jobs)
+
+    def whole_queries(self, loops, queries):
+        """Queries in whole numbers, which codes are multiplied by, and their factors.
+
+        Their number is a multiple of three: rows of zeros are added.
+        """
+        count, width = len(queries.squares), self.codes[0].shape[1]
+        whole = np.zeros((count + -count % 3, width), np.int16)
+        factors = np.empty((count, 3), np.float32)
+        batch = queries.some(slice(None)), self.P[:0]
+        loops.round_queries(self.unit, self.norm_unit, *batch, whole, factors)
+        return whole, factors
 
     def lead_factors(self, gradients, lengths):
         """What leading coordinates are multiplied by to be bounds.

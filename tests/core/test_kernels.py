@@ -1,7 +1,9 @@
 """Compiled loops: what is said while they are made, and without numba."""
 
+import numpy as np
 import pytest
 
+from skmahal._core.kernels import available
 from tests.scripts import run_script
 
 MESSAGE = "skmahal: compiling this kind of search, once per installation"
@@ -43,3 +45,26 @@ def test_without_numba_many_points_are_worth_one_warning():
 def test_with_numba_there_is_no_warning():
     pytest.importorskip("numba")
     run_script("SketchedMahalanobisNeighbors(2).fit(np.ones((20_000, 2)))")
+
+
+@pytest.mark.skipif(not available(), reason="needs numba")
+@pytest.mark.parametrize("shape", [(1, 1), (3, 3), (2, 4)])
+@pytest.mark.parametrize("columns", [32, 96, 800])
+def test_products_of_codes_in_whole_numbers(shape, columns):
+    """Private names: a wrong sum would only exclude a few neighbours."""
+    from numba import njit
+
+    from skmahal._core._multiply import multiplier
+
+    rows, queries = shape
+    multiply = multiplier(rows, queries)
+    first = njit(lambda codes, whole: multiply(codes, 1, whole, 2))
+    rng, most = np.random.default_rng(0), (2**31 - 1) // (128 * columns)
+    most = min(most, 32767)
+    for low, high in ((-127, 127), (127, 127), (-127, -127)):
+        codes = rng.integers(low, high + 1, (rows + 2, columns)).astype(np.int8)
+        least = most if low == high else -most
+        whole = rng.integers(least, most + 1, (queries + 3, columns))
+        expected = codes[1 : rows + 1].astype(int) @ whole[2 : queries + 2].T
+        found = np.reshape(first(codes, whole.astype(np.int16)), shape)
+        np.testing.assert_array_equal(found, expected)
