@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from copy import copy
 from functools import lru_cache
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -72,6 +71,15 @@ _LARGE = 1 << 25
 _LITTLE = 1 << 23
 
 
+def of_index(name, doc):
+    """A property with an attribute of the index; scikit-learn's error before `fit`."""
+
+    def read(self: Any) -> Any:
+        return getattr(self._fitted(), name)
+
+    return property(read, doc=doc)
+
+
 class SketchedNeighborsBase(CallbackSupport, Persistent):
     """An index of points under a metric, behind scikit-learn's conventions.
 
@@ -101,14 +109,14 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         "n_jobs": [Integral, None],
     }
 
-    components_ = property(attrgetter("_maintenance.U"), doc="U at present; a copy.")
-    m_ = property(attrgetter("_maintenance.m"), doc="Rows of a sketch.")
-    L_ = property(attrgetter("_maintenance.L"), doc="Number of sketches.")
-    R_ = property(attrgetter("_maintenance.R"), doc="Sketches for a distance query.")
-    lead_ = property(attrgetter("_maintenance.lead"), doc="Leading directions kept.")
-    n_samples_fit_ = property(attrgetter("_maintenance.n"), doc="Number of points.")
-    # What functions of scikit-learn read that take an index in place of points.
-    _fit_X = property(attrgetter("_maintenance.X"), doc="The points.")
+    components_ = of_index("U", "U at present; a copy.")
+    m_ = of_index("m", "Rows of a sketch.")
+    L_ = of_index("L", "Number of sketches.")
+    R_ = of_index("R", "Sketches for a distance query.")
+    lead_ = of_index("lead", "Leading directions kept.")
+    n_samples_fit_ = of_index("n", "Number of points.")
+    # Functions of scikit-learn that take an index in place of points read this.
+    _fit_X = of_index("X", "The points.")
 
     @property
     def ids_(self) -> np.ndarray:
@@ -176,7 +184,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         If `m` was set and `adaptive` was not, "sketched" if ``m_ * R_ + lead_ < k``,
         and "exact" otherwise.
         """
-        held = self._maintenance
+        held = self._fitted()
         if held.engine != "sketched" or held.parameters["m"] == "auto":
             return held.engine
         return "sketched" if self._sketches_pay(held) else "exact"
@@ -283,12 +291,19 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         -------
         self : object
         """
-        held = self._fitted()
-        with held.index.lock.changing():
-            indices = self._chosen(held.index, indices, ids)
-            self._arrivals.reset()
-            held.remove(indices)
+        index = self._fitted().index
+        with index.lock.changing():
+            positions = np.unique(self._chosen(index, indices, ids))
+            self._remove(positions, "indices" if ids is None else "ids")
         return self
+
+    def _remove(self, positions, given):
+        """Remove points at distinct positions, `given` as "indices" or as "ids"."""
+        n = self._maintenance.n
+        if len(positions) == n:
+            raise ValueError(f"{given} would remove every one of the {n} points.")
+        self._arrivals.reset()
+        self._maintenance.remove(positions)
 
     def refresh_sketches(self) -> Self:
         """Draw a new secret key and new sketches. O(n k (lead + L m)), when next used.
@@ -610,8 +625,13 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             checks.as_choice("n_candidates", self.n_candidates, ("exact", "certified"))
             count = self.n_candidates
         else:
-            count = checks.as_count("n_candidates", self.n_candidates, least=K) + own
-            count = count if count < held.n else "exact"
+            count = checks.as_count("n_candidates", self.n_candidates)
+            if count < K:
+                raise ValueError(
+                    f"n_candidates must be an integer of at least {K}, the number of "
+                    f"neighbours to find, got {count}."
+                )
+            count = count + own if count + own < held.n else "exact"
         # Sketches that cost as much as exact rows are not used.
         if count != "exact" and not self._sketches_pay(held):
             return "exact"

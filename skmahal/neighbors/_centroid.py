@@ -295,17 +295,20 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     @property
     def centroids_(self) -> Floats:
         """Means of the classes, a copy; not a number for a class without points."""
+        check_is_fitted(self)
         return np.where(self.class_count_[:, np.newaxis] > 0, self._means, np.nan)
 
     @property
     def components_(self) -> Floats:
         """U at present; a copy."""
+        check_is_fitted(self)
         U = self._metric()
         return np.eye(self.n_features_in_) if U is None else U.copy()
 
     @property
     def covariance_(self) -> Floats:
         """The covariance within classes after shrinkage."""
+        check_is_fitted(self)
         if self._scatter is None:
             raise AttributeError("The metric is not that of the covariance.")
         return shrunk(self._scatter / self.class_count_.sum(), self.shrinkage_)

@@ -215,6 +215,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
         """The classes in ascending order, or a list of them for several outputs."""
+        self._fitted()
         classes = [np.sort(known) for known in self._classes]
         return classes if self.outputs_2d_ else classes[0]
 

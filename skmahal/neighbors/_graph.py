@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from numbers import Real
-from operator import attrgetter
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -22,7 +21,7 @@ from skmahal._core.types import (
     Sketch,
 )
 
-from ._base import KNeighborsQueries, RadiusNeighborsQueries
+from ._base import KNeighborsQueries, RadiusNeighborsQueries, of_index
 from ._unsupervised import ExactNeighborsBase, UnlabelledNeighborsBase
 
 _MODE = {"mode": [StrOptions({"connectivity", "distance"})]}
@@ -31,7 +30,7 @@ _MODE = {"mode": [StrOptions({"connectivity", "distance"})]}
 class GraphTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
     """An index whose `transform` is a graph from queries to its points."""
 
-    _n_features_out = property(attrgetter("_maintenance.n"))
+    _n_features_out = of_index("n", "Number of points.")
 
 
 class SketchedMahalanobisNeighborsTransformer(
