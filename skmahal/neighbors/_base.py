@@ -56,17 +56,17 @@ _OF_MAINTENANCE += ("n_neighbors", "adaptive", "recall")
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
 
-# Names that scikit-learn has for the metrics there are.
+# What scikit-learn calls the Euclidean and the Mahalanobis metric.
 _METRICS = ("minkowski", "euclidean", "l2", "mahalanobis")
 
-# Points from which on a search without numba is worth a warning.
+# With so many points or more, an index without numba warns that it is slow.
 _MANY_POINTS = 20_000
 
-# Tasks of a `fit`: to learn the metric, to index the points, and one that some have.
+# Tasks of a `fit`: learn the metric, index the points, and measure recall or scores.
 MOST_TASKS = 3
 
-# Bytes of codes from which on threads share the work of one query, and products of
-# coordinates from which on they share that of many.
+# Threads share the work of one query if it reads more bytes of codes than _LARGE, and
+# that of many queries if these need at least _LITTLE products of coordinates.
 _LARGE = 1 << 25
 _LITTLE = 1 << 23
 
@@ -206,7 +206,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         """Change the metric; the index follows without being built again.
 
         A change of rank p costs one pass over the points, O(p n d), and so does a whole
-        new U that differs by rank p. Any other new U is used from scratch, O(n k d).
+        new U that differs by rank p. With any other U all norms are computed, O(n k d).
 
         Parameters
         ----------
@@ -256,7 +256,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             if self._followed is not None and learners.learns_online(metric):
                 steps = metric.updates_since(self._followed)
             if learners.token_of(metric) != token:
-                # The learner went on meanwhile: it is not known which steps U has.
+                # The learner has changed meanwhile: U may have some of the steps.
                 steps = token = None
             if steps is None:
                 self._change_metric(held.set_metric, U)
@@ -308,8 +308,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
     def refresh_sketches(self) -> Self:
         """Draw a new secret key and new sketches. O(n k (lead + L m)), when next used.
 
-        What somebody has learned about the old sketches from their estimates is useless
-        afterwards.
+        Whatever estimates have revealed about the old sketches is then useless.
 
         Returns
         -------
@@ -345,8 +344,8 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             Its numbers are described in :class:`skmahal.inspection.Guarantee`. `fixed`
             and `adaptive` bound the probability that a result breaks its promise: for
             queries that do not depend on earlier results, and for queries that may be
-            chosen by them. 0 is a result that is certain, 1 is no promise. Points that
-            are added make it weaker if `m` or `R` was set.
+            chosen by them. 0 is a result that is certain, 1 is no promise. If `m` or
+            `R` was set, the promise becomes weaker as points are added.
 
         Examples
         --------
@@ -476,7 +475,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
                 columns["arrival"] = self._arrivals.numbers(new.shape[0], arrivals)
             if self.max_points is not None:
                 new = new[-self.max_points :]
-            # More points leave than come if the window was made smaller.
+            # More points leave than are added if the window was made smaller.
             left, surplus = left[: new.shape[0]], left[new.shape[0] :]
             last = {name: rows[-new.shape[0] :] for name, rows in columns.items()}
             records = records_from(last) if last else None
@@ -497,8 +496,9 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             taught = (X, y) if known is None else (X[known], y[known])
             self._teach(*taught, put, undo)
             if "id" in last:
-                at = np.concatenate([left, np.arange(n, index.n)])
-                self._positions.follow(points, old["id"], last["id"], at, index)
+                at = [*left.tolist(), *range(n, index.n)]
+                ids = old["id"].tolist(), last["id"].tolist()
+                self._positions.follow(points, index, *ids, at)
             if surplus.size:
                 self._arrivals.reset()
                 index.remove(surplus)
@@ -507,7 +507,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
     def _teach(self, X, y, change, undo):
         """Let an online learner learn, make a change, and follow the learner.
 
-        An error undoes all of it before the last step, which changes the metric.
+        An error undoes all of it, unless the metric has changed already.
         """
         held, learner = self._maintenance, self.metric_learner_
         if y is None or not len(y) or not learners.learns_online(learner):
@@ -527,7 +527,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             raise
 
     def _new_ids(self, index, ids, count):
-        """The ids of points that come, as a column, or nothing if there are none."""
+        """The ids of new points, as a column, or nothing if the index has no ids."""
         if not has_field(index, "id"):
             if ids is None:
                 return {}
@@ -548,7 +548,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         return {"id": ids}
 
     def _leaving(self, index, count):
-        """Positions of the points that leave a window when `count` points come."""
+        """Positions of the points that leave a window when `count` are added."""
         if self.max_points is None:
             return np.empty(0, dtype=np.intp)
         most = checks.as_count("max_points", self.max_points)
@@ -595,8 +595,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
                 columns["arrival"] = self._arrivals.numbers(len(indices), arrivals)
             points = index.points
             held.update_x(X, indices, changed(index.records, indices, columns))
-            none = np.empty(0, dtype=np.intp)
-            self._positions.follow(points, none, none, none, index)
+            self._positions.follow(points, index)
         return indices
 
     def _queries(self, X, index):
@@ -905,8 +904,8 @@ def memory():
 def workers(n_jobs, index, n_queries, little=_LITTLE):
     """Number of threads for some queries, and the context in which they run.
 
-    A single query leaves BLAS its own threads; only a large index uses more for it. So
-    do fewer products of coordinates than `little`.
+    A single query uses one thread, unless the index is large, and leaves BLAS its own.
+    So do queries that need fewer products of coordinates than `little`.
     """
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)

@@ -20,7 +20,13 @@ from skmahal._core.saved import array_from, require
 from skmahal._core.types import Auto, Floats, Metric, Rows
 from skmahal._estimator import Persistent, require_width, undo_on_error, validated
 
-from ._classification import class_lists, codes_of, listed
+from ._classification import (
+    _with_new,
+    check_repeated,
+    class_lists,
+    codes_of,
+    listed,
+)
 from ._records import as_weights
 
 _POINTS = {"dtype": (np.float64, np.float32)}
@@ -192,15 +198,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
 
         Parameters
         ----------
-        metric : fitted learner, dict or array-like, default=None
-            The new metric, as for the parameter `metric_learner`; with `rows`, the
-            values of these rows, (n_rows, n_features).
-        rows : int or array-like of int, default=None
-            Rows of U to change, each at most once.
-        additive : bool, default=False
-            Add to `rows` instead of setting them.
-        low_rank : tuple (W, V), default=None
-            ``U += W Vᵀ``, with W of shape (k, p) and V of shape (n_features, p).
+        metric, rows, additive, low_rank : as in SketchedMahalanobisNeighbors
+            The new metric, or the change of U.
 
         Returns
         -------
@@ -322,16 +321,11 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
             self._begin(X, y, classes)
             if not weights.any():
                 raise ValueError("sample_weight must not be zero for all points.")
-        elif classes is not None:
-            [given] = class_lists(classes, 1)
-            if not np.array_equal(given, self.classes_):
-                raise ValueError(
-                    f"classes must be those of earlier calls, {listed(self.classes_)}, "
-                    f"got {listed(given)}."
-                )
+        else:
+            check_repeated(classes, [self.classes_])
         known = self.classes_
         if not self._fixed_classes:
-            self.classes_ = _joined(known, y)
+            self.classes_ = np.sort(_with_new(known, y))
         count, places = len(self.classes_), codes_of(known, self.classes_)
         weight, mean = np.zeros(count), np.zeros((count, X.shape[1]))
         weight[places], mean[places] = self.class_count_, self._means
@@ -544,17 +538,6 @@ def _check_squares(name, array):
     """Refuse numbers of which the sum of squares is not finite."""
     if not checks.surely_finite(array):
         raise ValueError(f"{name} has a value too large for squares in float64.")
-
-
-def _joined(classes, labels):
-    """Sorted classes with those of the labels, of which all are names or none is."""
-    are_names = [array.dtype.kind in "OUS" for array in (classes, labels)]
-    if are_names[0] != are_names[1]:
-        raise ValueError(
-            f"y must have labels as the classes {listed(classes)}, got "
-            f"{listed(labels[:1])}."
-        )
-    return np.union1d(classes, labels)
 
 
 def _as_priors(priors, weight, classes):

@@ -167,14 +167,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
                 fitted._build(X, y, ids, known, **columns)
             self.__dict__ = fitted.__dict__
             return self
-        if classes is not None:
-            again = class_lists(classes, len(self._classes))
-            for held, given in zip(self._classes, again, strict=True):
-                if not np.array_equal(np.sort(held), given):
-                    raise ValueError(
-                        f"classes must be those of earlier calls, {listed(held)}, "
-                        f"got {listed(given)}."
-                    )
+        check_repeated(classes, self._classes)
         with self._maintenance.index.lock.changing(), self._keeping_classes():
             X, y, known, columns = self._validated(X, y, sample_weight)
             self._append(X, y, ids, known, **columns)
@@ -414,7 +407,7 @@ def _with_new(classes, labels):
     if (new.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
         raise ValueError(
             f"y must have labels as the classes {listed(classes)}, got "
-            f"{new[0].item() if hasattr(new[0], 'item') else new[0]!r}."
+            f"{new[:1].tolist()[0]!r}."
         )
     new = new[~np.isin(new, classes)]
     return np.concatenate([classes, new]) if len(new) else classes
@@ -431,6 +424,18 @@ def class_lists(classes, n_outputs):
         expected = "an array" if n_outputs == 1 else f"a list of {n_outputs} arrays"
         raise ValueError(f"classes must be {expected}, got {classes!r}.")
     return [np.unique(np.asarray(known)) for known in lists]
+
+
+def check_repeated(classes, held):
+    """Refuse classes, unless None, that are not those of each output."""
+    if classes is None:
+        return
+    for known, given in zip(held, class_lists(classes, len(held)), strict=True):
+        if not np.array_equal(np.sort(known), given):
+            raise ValueError(
+                f"classes must be those of earlier calls, {listed(known)}, got "
+                f"{listed(given)}."
+            )
 
 
 def codes_of(labels, classes):

@@ -97,29 +97,30 @@ class Positions:
             raise ValueError(f"ids must be a vector, got shape {given.shape}.")
         places, found = self._current(index), []
         for one in np.atleast_1d(given).tolist():
-            found.append(places.get(one, -1) if _is_id(one) else -1)
+            found.append(_place(one, places))
             if found[-1] < 0:
                 raise ValueError(f"ids: no point of the index has the id {one!r}.")
         return np.array(found, dtype=np.intp)
 
     def has(self, one, index):
         """Whether a point has the id."""
-        return _is_id(one) and self._current(index).get(one, -1) >= 0
+        return _place(one, self._current(index)) >= 0
 
-    def follow(self, points, old, ids, positions, index):
-        """Take over ids that are new, and drop `old` ones, after a change of `points`.
+    def follow(self, points, index, old=(), ids=(), positions=()):
+        """Take over new `ids`, and drop `old` ones, after a change of `points`.
 
         If positions were not those of these points, they are made again when needed.
         """
         if self._is_made_for(points):
-            for one in old.tolist():
+            for one in old:
                 self._places.pop(one, None)
-            self._places.update(zip(ids.tolist(), positions.tolist(), strict=True))
+            self._places.update(zip(ids, positions, strict=True))
             self._made_for = ref(index.points)
 
     def _current(self, index):
+        """Positions by id; a range if they are the ids."""
         if not has_field(index, "id"):
-            return _Range(index.n)
+            return range(index.n)
         if not self._is_made_for(index.points):
             ids = index.records["id"].tolist()
             self._places = dict(zip(ids, range(len(ids)), strict=True))
@@ -130,20 +131,13 @@ class Positions:
         return self._made_for is not None and self._made_for() is points
 
 
-class _Range:
-    """Positions of points whose ids they are."""
-
-    def __init__(self, n):
-        self.n = n
-
-    def get(self, one, default):
-        whole = not isinstance(one, str)
-        return int(one) if whole and 0 <= one < self.n else default
-
-
-def _is_id(one):
-    """Whether a value may be an id, an integer or a string."""
-    return isinstance(one, int | np.integer | str) and not isinstance(one, bool)
+def _place(one, places):
+    """The position of an id, an integer or a string; -1 if it is none."""
+    if not isinstance(one, int | np.integer | str) or isinstance(one, bool):
+        return -1
+    if isinstance(places, range):
+        return int(one) if one in places else -1
+    return places.get(one, -1)
 
 
 class Arrivals:
