@@ -4,10 +4,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils import check_consistent_length, gen_batches, indexable
-from sklearn.utils.validation import check_is_fitted
 
 from ._compat import import_optional
 from ._core.checks import as_count
@@ -20,6 +18,7 @@ from ._core.guarantees import (
     RecallAudit,
 )
 from ._core.recall import held_positions
+from ._core.sketches import toarray
 from ._core.types import RandomState, Rows
 
 if TYPE_CHECKING:
@@ -190,19 +189,18 @@ class NeighborsDisplay(_Display):
         display : NeighborsDisplay
         """
         cls._pyplot()
-        check_is_fitted(estimator)
         index = estimator._fitted().index
         with index.lock.reading():
-            Q = _dense(estimator._queries(X, index))
+            Q = toarray(estimator._queries(X, index))
             distances, indices = estimator.kneighbors(X, n_neighbors)
-            neighbors = _dense(index.X[indices.ravel()]).reshape(*indices.shape, -1)
+            neighbors = toarray(index.X[indices.ravel()]).reshape(*indices.shape, -1)
             shape = _as_image_shape(image_shape, index.d)
             display = cls(
                 Q,
                 neighbors,
                 distances,
                 image_shape=shape,
-                points=None if shape else _dense(index.X).copy(),
+                points=None if shape else toarray(index.X).copy(),
                 components=estimator.components_,
                 features=_as_features(features, index.d),
                 estimator_name=type(estimator).__name__,
@@ -339,7 +337,6 @@ class SketchQualityDisplay(_Display):
         display : SketchQualityDisplay
         """
         cls._pyplot()
-        check_is_fitted(estimator)
         audit = estimator.audit(n_pairs=n_pairs, random_state=random_state)
         display = cls(audit, estimator_name=type(estimator).__name__)
         return display.plot(ax=ax, **kwargs)
@@ -455,7 +452,6 @@ class RecallDisplay(_Display):
         O(kd + nd) a query for each number of points that is tried, and these double.
         """
         cls._pyplot()
-        check_is_fitted(estimator)
         index, K = estimator._fitted().index, estimator.n_neighbors
         with index.lock.reading():
             probing = None if index.recall is None else index.probing(K)
@@ -675,10 +671,6 @@ def _unit_ellipse(U):
         return np.empty((0, 2))
     angles = np.linspace(0, 2 * np.pi, 181)
     return np.stack([np.cos(angles), np.sin(angles)], axis=1) @ (axes / squares**0.5).T
-
-
-def _dense(X):
-    return X.toarray() if sparse.issparse(X) else X
 
 
 def _as_image_shape(shape, d):

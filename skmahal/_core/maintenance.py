@@ -47,14 +47,16 @@ _KEY_BYTES = 32
 _DEFAULT_L = 10
 _MOST_LEAD = 256
 
-# Queries of a batch that says how distances are computed; ways, by what they promise.
+# Queries in a batch that stands for all batches, to say how distances are computed.
 _MANY = 64
 
 # Points that an audit measures the recall of neighbours on.
 _AUDITED = 256
+
+# Ways to compute distances, the weakest promise first, and their names in `costs`.
 _ALL_WAYS = "sketched", "pooled", "enclosed", "exact"
-_NAMES = {"lead": "leading coordinates", "codes": "codes", "sketch": "one sketch"}
-_NAMES["exact"] = "exact"
+_NAMES = {"exact": "exact", "lead": "leading coordinates", "codes": "codes"}
+_NAMES["sketch"] = "one sketch"
 
 # How many times faster a sketch must be than distances without it, calls for pairs that
 # the cost of making it is spread over, and nanoseconds of a column of a sketched point.
@@ -391,11 +393,8 @@ class MetricMaintenance:
         """Nanoseconds that one sketch saves for some queries; 0 if it is not used."""
         costs = plan.costs["all many" if count > 1 else "all one"]
         rows = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
-        rest = 0.0, count > 1, self.dtype.itemsize
-        pooled, least = (
-            cost_of_all("sketch", self.n, self.k, rows, *rest),
-            min(costs.values()),
-        )
+        sizes, least = (self.n, self.k, rows), min(costs.values())
+        pooled = cost_of_all("sketch", *sizes, 0.0, count > 1, self.dtype.itemsize)
         barred = self.adaptive or self.index.points.is_mapped
         return 0 if barred or _GAIN * pooled >= least else count * (least - pooled)
 
