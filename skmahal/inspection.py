@@ -206,7 +206,13 @@ class NeighborsDisplay(_Display):
                 estimator_name=type(estimator).__name__,
             )
             if labels is not None:
-                display.labels = _as_labels(labels, index.n)[indices]
+                labels = np.asarray(labels)
+                if labels.shape != (index.n,):
+                    raise ValueError(
+                        f"labels must be one label for each of {index.n} points, got "
+                        f"an array of shape {labels.shape}."
+                    )
+                display.labels = labels[indices]
         return display.plot(ax=ax, **kwargs)
 
     def _draw(self, ax, name, kwargs):
@@ -690,13 +696,3 @@ def _as_features(features, d):
     if len(features) != 2:
         raise ValueError(f"features must be two positions, got {features}.")
     return tuple(as_count("features", place, least=0, most=d - 1) for place in features)
-
-
-def _as_labels(labels, n):
-    labels = np.asarray(labels)
-    if labels.shape != (n,):
-        raise ValueError(
-            f"labels must be one label for each of {n} points, got an array of shape "
-            f"{labels.shape}."
-        )
-    return labels

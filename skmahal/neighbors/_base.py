@@ -479,7 +479,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             left, surplus = left[: new.shape[0]], left[new.shape[0] :]
             last = {name: rows[-new.shape[0] :] for name, rows in columns.items()}
             records = records_from(last) if last else None
-            old_rows, old = index.X[left], _some(index.records, left)
+            old_rows, old = index.X[left], changed(index.records, left, {})
 
             def put():
                 if left.size:
@@ -862,14 +862,9 @@ class RadiusNeighborsQueries(RadiusNeighborsMixin):
         return _graph(distances, indices, counts, n, mode)
 
 
-def _some(records, indices):
-    """A copy of some records; None if there are none."""
-    return None if records is None else records[indices]
-
-
 def changed(records, indices, columns):
-    """Some records with other columns; None if there are none."""
-    records = _some(records, indices)
+    """A copy of some records, with other columns; None if there are no records."""
+    records = None if records is None else records[indices]
     for name, column in columns.items():
         records[name] = column
     return records

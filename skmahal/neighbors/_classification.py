@@ -113,28 +113,15 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        super().__init__(
-            n_neighbors,
-            weights=weights,
-            metric_learner=metric_learner,
-            m=m,
-            L=L,
-            R=R,
-            eps=eps,
-            delta=delta,
-            lead=lead,
-            sketch=sketch,
-            n_candidates=n_candidates,
-            recall=recall,
-            adaptive=adaptive,
-            max_points=max_points,
-            metric=metric,
-            p=p,
-            metric_params=metric_params,
-            random_state=random_state,
-            n_jobs=n_jobs,
-        )
+        self.n_neighbors, self.weights = n_neighbors, weights
         self.class_weight = class_weight
+        self.metric_learner, self.max_points = metric_learner, max_points
+        self.m, self.L, self.R = m, L, R
+        self.eps, self.delta = eps, delta
+        self.lead, self.sketch = lead, sketch
+        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
+        self.metric, self.p, self.metric_params = metric, p, metric_params
+        self.random_state, self.n_jobs = random_state, n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
     def partial_fit(

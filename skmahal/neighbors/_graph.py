@@ -98,20 +98,14 @@ class SketchedMahalanobisNeighborsTransformer(
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.mode = mode
-        self.n_neighbors = n_neighbors
-        self.metric_learner = metric_learner
+        self.mode, self.n_neighbors = mode, n_neighbors
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.m, self.L, self.R = m, L, R
         self.eps, self.delta = eps, delta
-        self.lead = lead
-        self.sketch = sketch
-        self.n_candidates = n_candidates
-        self.recall = recall
-        self.adaptive = adaptive
-        self.max_points = max_points
+        self.lead, self.sketch = lead, sketch
+        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self.random_state, self.n_jobs = random_state, n_jobs
 
     def transform(self, X: Rows) -> sparse.csr_matrix:
         """Compute the graph from queries to points; cost as in :meth:`kneighbors`.
@@ -193,12 +187,9 @@ class SketchedMahalanobisRadiusTransformer(
         metric_params: Mapping[str, ArrayLike] | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.mode = mode
-        self.radius = radius
-        self.metric_learner = metric_learner
-        self.max_points = max_points
+        self.mode, self.radius, self.n_jobs = mode, radius, n_jobs
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.n_jobs = n_jobs
 
     def transform(self, X: Rows) -> sparse.csr_matrix:
         """Compute the graph from queries to points. O(kd + nd) a query at most.

@@ -85,7 +85,7 @@ class Positions:
     """
 
     def __init__(self):
-        self._made_for, self._places = None, {}
+        self._made_for, self._places = lambda: None, {}
 
     def of(self, ids, index):
         """Positions of the points with the ids, or a ValueError that names one."""
@@ -111,7 +111,7 @@ class Positions:
 
         If positions were not those of these points, they are made again when needed.
         """
-        if self._is_made_for(points):
+        if self._made_for() is points:
             for one in old:
                 self._places.pop(one, None)
             self._places.update(zip(ids, positions, strict=True))
@@ -121,14 +121,11 @@ class Positions:
         """Positions by id; a range if they are the ids."""
         if not has_field(index, "id"):
             return range(index.n)
-        if not self._is_made_for(index.points):
+        if self._made_for() is not index.points:
             ids = index.records["id"].tolist()
             self._places = dict(zip(ids, range(len(ids)), strict=True))
             self._made_for = ref(index.points)
         return self._places
-
-    def _is_made_for(self, points):
-        return self._made_for is not None and self._made_for() is points
 
 
 def _place(one, places):

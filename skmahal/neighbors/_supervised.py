@@ -80,20 +80,14 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.metric_learner = metric_learner
+        self.n_neighbors, self.weights = n_neighbors, weights
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.m, self.L, self.R = m, L, R
         self.eps, self.delta = eps, delta
-        self.lead = lead
-        self.sketch = sketch
-        self.n_candidates = n_candidates
-        self.recall = recall
-        self.adaptive = adaptive
-        self.max_points = max_points
+        self.lead, self.sketch = lead, sketch
+        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self.random_state, self.n_jobs = random_state, n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
     def fit(
@@ -271,7 +265,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         The columns are targets and weights as they are stored.
         """
         count = y.size // len(y)
-        if not reset and count != (expected := self._n_outputs):
+        expected = count if reset else self._maintenance.records["target"].shape[1]
+        if count != expected:
             raise ValueError(f"y has {count} outputs, expected {expected}.")
         weights = as_weights(sample_weight, len(y))
         if self._numeric:
@@ -282,10 +277,6 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             self.outputs_2d_ = y.ndim == 2
         y = y[:, 0] if y.shape[1:] == (1,) else y
         return y, known, {"target": targets, "weight": weights}
-
-    @property
-    def _n_outputs(self):
-        return self._maintenance.records["target"].shape[1]
 
     def _decided(self, X, decide, *args):
         """Arrays that `decide` makes of the targets and weights of neighbours.
@@ -301,7 +292,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             rows_of, records = index.X if Q is None else Q, index.records
             count, K = rows_of.shape[0], as_count("n_neighbors", fitted.n_neighbors)
             n_classes = sum(map(len, getattr(fitted, "_classes", ())))
-            width = 2 * n_classes + (K + 2) * (fitted._n_outputs + _PER_NEIGHBOUR)
+            n_outputs = records["target"].shape[1]
+            width = 2 * n_classes + (K + 2) * (n_outputs + _PER_NEIGHBOUR)
             step = max(1, int(memory() // (8 * width)))
             for rows in slices(count, step):
                 own = np.arange(rows.start, rows.stop) if Q is None else None

@@ -234,13 +234,10 @@ class LEGO(TargetLearner):
         preprocessor: Preprocessor | None = None,
     ) -> None:
         self.eta = eta
-        self.similar_target = similar_target
-        self.dissimilar_target = dissimilar_target
-        self.init = init
-        self.reservoir_size = reservoir_size
-        self.n_pairs = n_pairs
+        self.similar_target, self.dissimilar_target = similar_target, dissimilar_target
+        self.init, self.preprocessor = init, preprocessor
+        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
         self.random_state = random_state
-        self.preprocessor = preprocessor
 
     @property
     def eta_(self) -> float:
@@ -344,10 +341,7 @@ class OnlineITML(TargetLearner):
         preprocessor: Preprocessor | None = None,
     ) -> None:
         self.gamma = gamma
-        self.similar_target = similar_target
-        self.dissimilar_target = dissimilar_target
-        self.init = init
-        self.reservoir_size = reservoir_size
-        self.n_pairs = n_pairs
+        self.similar_target, self.dissimilar_target = similar_target, dissimilar_target
+        self.init, self.preprocessor = init, preprocessor
+        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
         self.random_state = random_state
-        self.preprocessor = preprocessor
