@@ -435,7 +435,7 @@ class RecallDisplay(_Display):
         ax: "Axes | None" = None,
         **kwargs: Any,
     ) -> Self:
-        """Measure recall and time for numbers of points, and plot them.
+        """Measure recall and time for several numbers of points, and plot them.
 
         Parameters
         ----------
@@ -621,7 +621,7 @@ class StreamAccuracyDisplay(_Display):
         ax: "Axes | None" = None,
         **kwargs: Any,
     ) -> Self:
-        """Plot the accuracy of predictions that were made while a stream went on.
+        """Plot the accuracy of predictions that were made during a stream.
 
         Parameters
         ----------

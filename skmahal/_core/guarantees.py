@@ -135,12 +135,18 @@ class Guarantee:
     def __str__(self):
         lines = [f"An index of {self.n} points under k={self.k} rows of U."]
         lines += self._recall_in_words()
-        if not any(self._others(self.fixed)) and not any(self._others(self.adaptive)):
+        fixed, adaptive = self.fixed, self.adaptive
+        if self.recall:
+            # What is measured is no promise.
+            fixed, adaptive = (
+                each._replace(kneighbors=None) for each in (fixed, adaptive)
+            )
+        if not any(fixed) and not any(adaptive):
             lines += ["For every query, however it was chosen:"]
-            lines += self._in_words(self.fixed)
+            lines += self._in_words(fixed)
         else:
             lines += self._sketches_in_words()
-            for which, failures in (("do not", self.fixed), ("may", self.adaptive)):
+            for which, failures in (("do not", fixed), ("may", adaptive)):
                 lines.append(f"For queries that {which} depend on earlier results:")
                 lines += self._in_words(failures, per_run=which == "may")
             lines += self._advice()
@@ -156,10 +162,6 @@ class Guarantee:
                     cost += " in a batch" if many else " alone"
                 lines += [f"- {way}: {cost}."]
         return "\n".join(lines)
-
-    def _others(self, failures):
-        """Failures without that of neighbours whose recall is measured."""
-        return failures._replace(kneighbors=None) if self.recall else failures
 
     def _recall_in_words(self):
         if self.recall is None:
@@ -190,7 +192,7 @@ class Guarantee:
     def _in_words(self, failures, per_run=False):
         """One line for each method of :class:`Failures` that the estimator has."""
         lines = []
-        for name, failure in self._others(failures)._asdict().items():
+        for name, failure in failures._asdict().items():
             if failure is None:
                 continue
             promise = "nothing is promised" if failure else "exact"
@@ -370,7 +372,7 @@ class PairAudit:
 
 @dataclass(frozen=True)
 class RecallAudit:
-    """The recall of approximate neighbours on other queries than it was set by.
+    """The recall of approximate neighbours on queries that did not determine it.
 
     Attributes
     ----------

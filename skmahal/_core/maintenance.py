@@ -58,8 +58,8 @@ _ALL_WAYS = "sketched", "pooled", "enclosed", "exact"
 _NAMES = {"exact": "exact", "lead": "leading coordinates", "codes": "codes"}
 _NAMES["sketch"] = "one sketch"
 
-# How many times faster a sketch must be than distances without it, calls for pairs that
-# the cost of making it is spread over, and nanoseconds of a column of a sketched point.
+# A sketch must be _GAIN times faster than distances without it. The cost of making one
+# is spread over _CALLS calls for pairs, and is _SKETCHED nanoseconds per product.
 _GAIN = 1.5
 _CALLS = 8
 _SKETCHED = 0.1
@@ -206,7 +206,7 @@ class MetricMaintenance:
             self.parameters[name] = value
 
     def _rows(self, n, k):
-        """Rows of a sketch: those of the parameter, or that keep the promise."""
+        """Rows of a sketch: the parameter, or as many as keep the promise."""
         if self.parameters["m"] != "auto":
             return self.parameters["m"]
         m = bounds.sketch_rows(n, self.L, self.eps, self.delta, self.sketch)
@@ -278,7 +278,7 @@ class MetricMaintenance:
             self.index.set_metric(U, as_count("jobs", jobs))
 
     def _new_points(self, name, value):
-        """Points in the type of those held, and dense where these are."""
+        """Points in the type of those held, and dense if these are dense."""
         rows = as_points(name, value, self.dtype, columns=self.d)
         to_dense = sparse.issparse(rows) and not sparse.issparse(self.X)
         return rows.toarray() if to_dense else rows
@@ -524,10 +524,10 @@ class MetricMaintenance:
         """The K nearest points: exact distances and indices, (queries, K).
 
         `candidates` "exact" uses no sketch, and `jobs` threads; if a `recall` was set,
-        the neighbours have that on average. "certified" evaluates
-        the points that sketches cannot exclude: the neighbours are the exact ones with
-        probability at least 1 - delta per query. O(kd + n(mR + lead)), and O(d) per
-        point evaluated. With an integer, that many points of smallest estimate are.
+        the neighbours have that on average. "certified" evaluates the points that
+        sketches cannot exclude: the neighbours are the exact ones with probability at
+        least 1 - delta per query. O(kd + n(mR + lead)), and O(d) per point evaluated.
+        An integer is the number of points, those of smallest estimate, to evaluate.
         """
         with self.index.lock.reading():
             Q = as_points("Q", Q, self.dtype, columns=self.d)
@@ -536,7 +536,7 @@ class MetricMaintenance:
             return self._kneighbors(Q, K, candidates, jobs)
 
     def _check_candidates(self, candidates, K):
-        """Refuse what :meth:`kneighbors` does not take as candidates for K points."""
+        """Raise an error unless `candidates` can be used for K neighbours."""
         if isinstance(candidates, str):
             as_choice("candidates", candidates, ("exact", "certified"))
         else:
@@ -641,7 +641,7 @@ class MetricMaintenance:
         return Sketches(self.index, key, self.sketch, self.L, m, most, share, drawn)
 
     def _tile_rows(self, numbers):
-        """How many queries that need so many numbers each are worked on at a time."""
+        """How many queries are worked on at a time, if each needs so many numbers."""
         each = self.dtype.itemsize * max(numbers, self.d, self.k)
         return max(1, self.index.working_bytes // each)
 
@@ -749,7 +749,7 @@ class MetricMaintenance:
         return Audit(*judged, self.eps, recall)
 
     def _judged(self, estimates, exact, way):
-        """The :class:`PairAudit` of estimates that were computed in a way."""
+        """The :class:`PairAudit` of estimates that were computed in one of the ways."""
         off = 0.0
         if way in ("pooled", "sketched"):
             sketches, R = self._used(way)

@@ -22,7 +22,7 @@ from .checks import as_count
 _WORD = 8
 _MOST_WORDS = hashlib.blake2b.MAX_DIGEST_SIZE // _WORD
 
-# Leading directions come from a sample of so many points, and of so many numbers.
+# Most points, and most numbers, in the sample that leading directions come from.
 _SAMPLE_ROWS = 2000
 _SAMPLE_NUMBERS = 1 << 21
 

@@ -131,7 +131,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             return np.arange(index.n)
 
     def points(self, ids: ArrayLike | None = None) -> np.ndarray | sparse.csr_matrix:
-        """The points with some ids, in the type of the index. O(d) each.
+        """The points with the given ids, in the type of the index. O(d) each.
 
         Parameters
         ----------
@@ -162,7 +162,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         return self._maintenance.n if "_maintenance" in vars(self) else 0
 
     def __bool__(self):
-        # An estimator is not false because it is not fitted.
+        # Otherwise an estimator that is not fitted, of length 0, would be false.
         return True
 
     def __contains__(self, one):
@@ -892,7 +892,7 @@ def _suggest_numba():
 
 
 def memory():
-    """Bytes for one of up to four arrays, which share the limit of scikit-learn."""
+    """Bytes for one of up to four arrays that share scikit-learn's working memory."""
     return get_config()["working_memory"] * (1 << 20) / 4
 
 
@@ -904,7 +904,7 @@ def workers(n_jobs, index, n_queries, little=_LITTLE):
     """
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)
-        # To hand work to a thread takes as long as to read megabytes of codes.
+        # Handing work to a thread takes as long as reading megabytes of codes.
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         return thread_count(n_jobs) if large else 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)

@@ -91,8 +91,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     covariances of the classes are weighted by the priors, here by the number of points.
     "auto" differs too: there it is the shrinkage of Ledoit and Wolf for each class.
 
-    Along directions in which the covariance is zero, distances are not measured. As
-    long as no two points of a class differ, the metric is Euclidean.
+    Directions in which the covariance is zero do not count in distances. As long as no
+    two points of a class differ, the metric is Euclidean.
 
     Examples
     --------
@@ -192,9 +192,9 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     ) -> Self:
         """Change the metric. The means stay as they are, so this costs O(kd).
 
-        A metric of the covariance does not follow later points any more; the covariance
-        is not kept. A `metric_learner` that learns online is followed again by the next
-        :meth:`partial_fit`.
+        If the metric was that of the covariance, later points do not change it any
+        more, and the covariance is not kept. If `metric_learner` learns online, the
+        next :meth:`partial_fit` follows it again.
 
         Parameters
         ----------
@@ -336,7 +336,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         self._learn_metric(X, y, restart)
 
     def _begin(self, X, y, classes):
-        """Forget all points, and decide whether the metric is that of a covariance."""
+        """Start without points, and decide whether the metric is of the covariance."""
         d, metric = X.shape[1], self.metric_learner
         if own := isinstance(metric, str):
             checks.as_choice("metric_learner, if it is a string,", metric, _OWN)
@@ -455,13 +455,17 @@ def updated(moments, X, codes, weights):
     weight = moments.weight + added
     parts = weights, codes, np.arange(len(X) + 1)
     sums = sparse.csr_matrix(parts, shape=(len(X), len(weight))).T
+    # Columns of divisors, with 1 for classes without points.
+    of_new, of_all = (
+        np.where(total > 0, total, 1)[:, np.newaxis] for total in (added, weight)
+    )
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = sums @ X.astype(np.float64) / _or_one(added)
+        mean = sums @ X.astype(np.float64) / of_new
         centred = X - mean[codes]
         # Sums of many points are rounded; this is what they lack.
-        rest = sums @ centred / _or_one(added)
+        rest = sums @ centred / of_new
         shift = mean + rest - moments.mean
-        mean = moments.mean + shift * (added[:, np.newaxis] / _or_one(weight))
+        mean = moments.mean + shift * (added[:, np.newaxis] / of_all)
         scatter = moments.scatter
         if scatter is not None:
             both = (moments.weight > 0) & (added > 0)
@@ -472,11 +476,6 @@ def updated(moments, X, codes, weights):
             checks.check_finite("X", scatter)
     _check_squares("X", mean)
     return Moments(weight, mean, scatter)
-
-
-def _or_one(weight):
-    """Weights as a column of divisors, with 1 in place of 0."""
-    return np.where(weight > 0, weight, 1)[:, np.newaxis]
 
 
 def shrunk(covariance, shrinkage):

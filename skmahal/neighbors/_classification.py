@@ -35,8 +35,8 @@ from ._supervised import SupervisedNeighborsBase, divided_by_weight
 _MOST_LISTED = 10
 
 
-# Some samplers of imbalanced-learn take a classifier only if it is an instance of
-# scikit-learn's class. It is registered and not inherited: the index is another one.
+# Some samplers of imbalanced-learn accept only instances of scikit-learn's classifier.
+# It is registered and not inherited, because the index is another one.
 @KNeighborsClassifier.register
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     """Classify by the neighbours under a Mahalanobis metric that keeps changing.
@@ -219,7 +219,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             raise
 
     def _class_weights(self, output):
-        """What the votes of the classes of an output are multiplied by."""
+        """Factors of the votes for the classes of an output."""
         classes, given = self._classes[output], self.class_weight
         if isinstance(given, list):
             if len(given) != len(self._classes):
@@ -255,7 +255,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     def _filled(self, y, reset, classes=None):
         """Labels, and which of them are known; None if all are.
 
-        Where a label is not known, another one stands in its place.
+        A label that is not known is replaced by another one.
         """
         known = _are_labels(y)
         if known is None:
@@ -354,7 +354,14 @@ def _are_labels(y):
     if array.dtype.kind == "f":
         missing = np.isnan(array)
     else:
-        missing = np.array([_is_missing(one) for one in array.ravel().tolist()])
+        # NaN is not equal to itself; the names are those of pandas.
+        names = ("NoneType", "NAType", "NaTType")
+        missing = np.array(
+            [
+                type(one).__name__ in names or (isinstance(one, float) and one != one)
+                for one in array.ravel().tolist()
+            ]
+        )
     missing = missing.reshape(len(array), -1)
     if (missing.any(axis=1) != missing.all(axis=1)).any():
         row = np.flatnonzero(missing.any(axis=1) != missing.all(axis=1))[0]
@@ -364,15 +371,8 @@ def _are_labels(y):
     return ~missing[:, 0] if missing.any() else None
 
 
-def _is_missing(label):
-    """Whether a label is None, NaN, or what pandas has for it."""
-    if isinstance(label, float):
-        return label != label
-    return label is None or type(label).__name__ in ("NAType", "NaTType")
-
-
 def _in_one_type(y):
-    """Labels that are objects as numbers, unless they are strings or of other kinds.
+    """Labels, with objects that are not strings converted to numbers.
 
     >>> _in_one_type(np.array([3, 1], dtype=object)).dtype.kind
     'i'
@@ -389,7 +389,7 @@ def _in_one_type(y):
 
 
 def _with_new(classes, labels):
-    """Classes, and behind them the labels that are not among them."""
+    """Classes, followed by the labels that are not among them."""
     new = np.unique(labels)
     if (new.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
         raise ValueError(
@@ -445,7 +445,7 @@ def codes_of(labels, classes):
 
 
 def listed(classes):
-    """Classes for a message, of many the first ten.
+    """Classes for a message; only the first ten if there are more.
 
     >>> listed(np.arange(12))
     '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...] (12 in all)'

@@ -1,4 +1,4 @@
-"""Outliers among points that come and go, under a metric that changes."""
+"""Outlier detection while points are added and removed, and the metric changes."""
 
 import warnings
 from collections.abc import Mapping
@@ -17,7 +17,7 @@ from skmahal._core.types import Auto, Floats, Metric, MetricName, Rows
 from ._base import KNeighborsQueries, workers
 from ._unsupervised import ExactNeighborsBase
 
-# Scores of scikit-learn below which duplicates are suspected.
+# As in scikit-learn, lower scores than this are due to duplicates.
 _SUSPECT = -1e7
 
 
@@ -185,7 +185,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
     def fit_predict(
         self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
     ) -> np.ndarray:
-        """Fit, and say which of the points are outliers; cost as in :meth:`fit`.
+        """Fit, and predict which points are outliers; cost as in :meth:`fit`.
 
         Only with ``novelty=False``.
 
@@ -205,7 +205,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
 
     @available_if(_requires(novelty=True))
     def predict(self, X: Rows) -> np.ndarray:
-        """Say which of new data are outliers; cost as in :meth:`score_samples`.
+        """Predict which new data are outliers; cost as in :meth:`score_samples`.
 
         Only with ``novelty=True``.
 
@@ -311,8 +311,8 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
             suspect = self.method == "lof" and held.scores.min() < _SUSPECT
         if suspect and not self.novelty:
             warnings.warn(
-                "X has so many equal points that scores are wrong; a larger "
-                f"n_neighbors than {self.n_neighbors} makes them right.",
+                "X has so many equal points that scores are wrong: increase "
+                f"n_neighbors, which is {self.n_neighbors}.",
                 stacklevel=4,
             )
 

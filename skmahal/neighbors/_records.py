@@ -46,7 +46,7 @@ def as_objects(values):
 
 
 def _of_one_type(array):
-    """An array of objects as one of integers or strings, if all of them are that."""
+    """An array of objects as one of integers, or of strings, if all of them are."""
     values = array.tolist()
     for kinds in ((int, np.integer), (str,)):
         right = [isinstance(one, kinds) and not isinstance(one, bool) for one in values]
@@ -129,7 +129,7 @@ class Positions:
 
 
 def _place(one, places):
-    """The position of an id, an integer or a string; -1 if it is none."""
+    """The position of the point with an id; -1 if there is none."""
     if not isinstance(one, int | np.integer | str) or isinstance(one, bool):
         return -1
     if isinstance(places, range):
@@ -153,7 +153,7 @@ class Arrivals:
 
     @contextmanager
     def reset_on_error(self):
-        """A context that forgets it if it raises: points that were taken may stay."""
+        """A context that resets if it raises: points that were to leave may stay."""
         try:
             yield
         except BaseException:
@@ -161,7 +161,7 @@ class Arrivals:
             raise
 
     def numbers(self, count, arrivals):
-        """Numbers for points that come now, beside those of all present points."""
+        """Numbers for new points, which follow those of all present points."""
         first = int(arrivals.max()) + 1 if self._next is None else self._next
         self._next = first + count
         return np.arange(first, self._next)

@@ -35,7 +35,7 @@ from ._base import (
 )
 from ._records import as_weights
 
-# Numbers at work for each neighbour of a query, beside its targets.
+# Numbers in memory for each neighbour of a query, beside its targets.
 _PER_NEIGHBOUR = 8
 
 # As in scikit-learn, word for word.
@@ -172,14 +172,12 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
 
         Parameters
         ----------
-        indices : int, array-like of int, or array-like of bool, default=None
-            Positions, each at most once, or a mask.
+        indices, ids : as in :meth:`update_points`
+            Positions or ids of the points.
         y : array-like of shape (n_points,) or (n_points, n_outputs)
             Their targets, as in :meth:`fit`.
         sample_weight : array-like of shape (n_points,), default=None
             Their weights; None leaves these as they are.
-        ids : int, str or array-like of them, default=None
-            Ids of the points, in place of `indices`.
 
         Returns
         -------
@@ -225,7 +223,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return self
 
     def _keeping_classes(self):
-        """A context that takes back what new targets have changed if it raises."""
+        """A context that restores the classes if it raises."""
         return nullcontext()
 
     def _are_known(self, records):
@@ -245,9 +243,9 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return X, *self._columns(y, known, sample_weight, reset, **options)
 
     def _plain(self, y, reset=False, **options):
-        """Targets without missing ones, and which of them were there.
+        """Targets, filled in where they are missing, and which of them are known.
 
-        The latter is None if all were.
+        The latter is None if all are.
         """
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
@@ -390,7 +388,7 @@ def neighbour_weights(distances, weights):
 
 
 def divided_by_weight(values, weights):
-    """Values over the sum of the weights of each query, which must not be zero."""
+    """Values divided by the sum of the weights of each query, if that is not zero."""
     total = weights.sum(axis=1, keepdims=True)
     if not total.all():
         raise ValueError("weights must not sum to zero over the neighbours of a query.")

@@ -68,7 +68,7 @@ class Reservoir:
 
     @classmethod
     def restored(cls, state):
-        """The reservoir of which :meth:`saved` gave the `state`."""
+        """The reservoir that was saved as `state`."""
         size = integer_from(state, "size", least=1)
         n_pairs = integer_from(state, "n_pairs", least=1)
         bits = np.random.PCG64(0)
