@@ -28,9 +28,28 @@ _MODE = {"mode": [StrOptions({"connectivity", "distance"})]}
 
 
 class GraphTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """An index whose `transform` is a graph from queries to its points."""
+    """An index whose `transform` is a graph from queries to its points.
+
+    Subclasses define ``_graph_of(X)``.
+    """
 
     _n_features_out = of_index("n", "Number of points.")
+
+    def transform(self, X: Rows) -> sparse.csr_matrix:
+        """Compute the graph from queries to points. O(kd + nd) a query at most.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Returns
+        -------
+        Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
+            The entries of a row are in order of distance.
+        """
+        self._fitted()
+        return self._graph_of(X)
 
 
 class SketchedMahalanobisNeighborsTransformer(
@@ -107,20 +126,8 @@ class SketchedMahalanobisNeighborsTransformer(
         self.metric, self.p, self.metric_params = metric, p, metric_params
         self.random_state, self.n_jobs = random_state, n_jobs
 
-    def transform(self, X: Rows) -> sparse.csr_matrix:
-        """Compute the graph from queries to points; cost as in :meth:`kneighbors`.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Returns
-        -------
-        Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
-            The entries of a row are in order of distance.
-        """
-        n = self._fitted().n
+    def _graph_of(self, X):
+        n = self._maintenance.n
         K = as_count("n_neighbors", self.n_neighbors)
         if self.mode == "distance" and n <= K:
             raise ValueError(
@@ -191,18 +198,5 @@ class SketchedMahalanobisRadiusTransformer(
         self.metric_learner, self.max_points = metric_learner, max_points
         self.metric, self.p, self.metric_params = metric, p, metric_params
 
-    def transform(self, X: Rows) -> sparse.csr_matrix:
-        """Compute the graph from queries to points. O(kd + nd) a query at most.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Returns
-        -------
-        Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
-            The entries of a row are in order of distance.
-        """
-        self._fitted()
+    def _graph_of(self, X):
         return self.radius_neighbors_graph(X, mode=self.mode, sort_results=True)

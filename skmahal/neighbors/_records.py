@@ -85,7 +85,8 @@ class Positions:
     """
 
     def __init__(self):
-        self._made_for, self._places = lambda: None, {}
+        # What :func:`weakref.ref` returns: a function that gives the points, or None.
+        self._made_for, self._places = (lambda: None), {}
 
     def of(self, ids, index):
         """Positions of the points with the ids, or a ValueError that names one."""
