@@ -15,7 +15,7 @@ ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MOST_FILES = 53
-MOST_LINES = 17_900
+MOST_LINES = 17_600
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 
