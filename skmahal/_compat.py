@@ -64,7 +64,7 @@ def _imported(module, name):
         return None
 
 
-# Callbacks are new in scikit-learn 1.9. Without them no estimator has any.
+# Callbacks are new in scikit-learn 1.9. Before, no estimator has any.
 CallbackSupport: Any = _imported("sklearn.callback", "CallbackSupportMixin")
 CallbackSupport = CallbackSupport or type("CallbackSupport", (), {})
 _with_callbacks: Any = _imported("sklearn.callback", "with_callbacks")

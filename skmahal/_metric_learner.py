@@ -1,7 +1,7 @@
 """From a `metric_learner`, or the argument of `update_metric`, to the matrix U."""
 
 import warnings
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 
 import numpy as np
 from scipy import sparse
@@ -25,6 +25,8 @@ _MISSING = object()
 # error beside it, and a product with it is finite in float32.
 _STEP = 2.0**90
 _ROWS_AT_ONCE = 512
+# Share of the digits of a type in which a transform must agree with an affine map.
+_DIGITS = 0.4
 # Lengths of the vectors that show whether a map is affine.
 _LENGTHS = np.repeat(2.0 ** np.arange(0, 81, 8), 2)
 
@@ -135,12 +137,8 @@ def _transforms_by(learner, U, name):
         return False
     expected = (rows[1:] - rows[0]) @ U.T
     size = np.abs(rows).sum(axis=0) @ np.abs(U).T + np.abs(Z).max(axis=0)
-    return bool((np.abs(Z[1:] - Z[0] - expected) <= _relative(Z) * size).all())
-
-
-def _relative(Z):
-    """Rounding errors of a transform, relative to the numbers that are summed."""
-    return np.finfo(Z.dtype).eps ** 0.4
+    rounding = np.finfo(Z.dtype).eps ** _DIGITS * size
+    return bool((np.abs(Z[1:] - Z[0] - expected) <= rounding).all())
 
 
 def affine_components(learner, name, n_features):
@@ -167,7 +165,7 @@ def affine_components(learner, name, n_features):
     with np.errstate(all="ignore"):
         errors = np.abs(_transformed(learner, points, name) - (points @ U.T + offset))
         sizes = np.abs(points) @ np.abs(U).T + np.abs(offset)
-        rounding = _relative(offset) * sizes
+        rounding = np.finfo(offset.dtype).eps ** _DIGITS * sizes
         # A comparison with NaN is False.
         if not (errors <= rounding).all():
             raise ValueError(
@@ -184,7 +182,12 @@ def _transformed(learner, rows, name):
         # Points so far from the data may cause warnings.
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            Z = learner.transform(rows if names is None else _named(rows, names))
+            if names is not None:
+                with suppress(ModuleNotFoundError):
+                    from pandas import DataFrame
+
+                    rows = DataFrame(rows, columns=names)
+            Z = learner.transform(rows)
             Z = np.asarray(Z.toarray() if sparse.issparse(Z) else Z)
             Z = Z if Z.dtype in FLOATS else Z.astype(np.float64)
     except NotFittedError as error:
@@ -199,15 +202,6 @@ def _transformed(learner, rows, name):
             f"{len(rows)} points, got shape {Z.shape}."
         )
     return Z
-
-
-def _named(rows, names):
-    """Rows as a data frame with these columns, or as they are without pandas."""
-    try:
-        from pandas import DataFrame
-    except ModuleNotFoundError:
-        return rows
-    return DataFrame(rows, columns=names)
 
 
 def check_components(components, name, n_features, dtype=np.float64):

@@ -4,10 +4,8 @@ from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
-from scipy import sparse
 from sklearn.base import clone
 from sklearn.utils import check_consistent_length, gen_batches, indexable
-from sklearn.utils.validation import check_is_fitted
 
 from ._compat import import_optional
 from ._core.checks import as_count
@@ -20,6 +18,7 @@ from ._core.guarantees import (
     RecallAudit,
 )
 from ._core.recall import held_positions
+from ._core.sketches import toarray
 from ._core.types import RandomState, Rows
 
 if TYPE_CHECKING:
@@ -41,7 +40,46 @@ __all__ = [
 _VERDICT = {True: "passed", False: "failed"}
 
 
-class NeighborsDisplay:
+class _Display:
+    """Base of the displays, which define ``_draw(ax, name, kwargs)``."""
+
+    estimator_name: str | None
+    _draw: Any
+
+    @classmethod
+    def _pyplot(cls):
+        import_optional("matplotlib", "plot", cls.__name__)
+        from matplotlib import pyplot
+
+        return pyplot
+
+    def plot(
+        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
+    ) -> Self:
+        """Plot on the given axes, or on those of a new figure.
+
+        Parameters
+        ----------
+        ax : matplotlib Axes, default=None
+            Axes to plot on. None creates a figure.
+        name : str, default=None
+            Name for the title or the legend, in place of `estimator_name`.
+        **kwargs : dict
+            Keywords of the methods of :class:`matplotlib.axes.Axes` that draw: `plot`
+            for curves, `imshow` for images, and `scatter` for points, such as ``c=y``.
+
+        Returns
+        -------
+        display : object
+            The display itself.
+        """
+        ax = self._pyplot().subplots()[1] if ax is None else ax
+        self.ax_, self.figure_ = ax, ax.figure
+        self._draw(ax, name or self.estimator_name, kwargs)
+        return self
+
+
+class NeighborsDisplay(_Display):
     """Plot of queries and their nearest neighbours, as images or as points.
 
     Use :meth:`from_estimator` to create one. It needs matplotlib,
@@ -150,57 +188,41 @@ class NeighborsDisplay:
         -------
         display : NeighborsDisplay
         """
-        _pyplot("NeighborsDisplay")
-        check_is_fitted(estimator)
+        cls._pyplot()
         index = estimator._fitted().index
         with index.lock.reading():
-            Q = _dense(estimator._queries(X, index))
+            Q = toarray(estimator._queries(X, index))
             distances, indices = estimator.kneighbors(X, n_neighbors)
-            neighbors = _dense(index.X[indices.ravel()]).reshape(*indices.shape, -1)
+            neighbors = toarray(index.X[indices.ravel()]).reshape(*indices.shape, -1)
             shape = _as_image_shape(image_shape, index.d)
             display = cls(
                 Q,
                 neighbors,
                 distances,
                 image_shape=shape,
-                points=None if shape else _dense(index.X).copy(),
+                points=None if shape else toarray(index.X).copy(),
                 components=estimator.components_,
                 features=_as_features(features, index.d),
                 estimator_name=type(estimator).__name__,
             )
             if labels is not None:
-                display.labels = _as_labels(labels, index.n)[indices]
+                labels = np.asarray(labels)
+                if labels.shape != (index.n,):
+                    raise ValueError(
+                        f"labels must be one label for each of {index.n} points, got "
+                        f"an array of shape {labels.shape}."
+                    )
+                display.labels = labels[indices]
         return display.plot(ax=ax, **kwargs)
 
-    def plot(
-        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
-    ) -> Self:
-        """Plot a row of images for each query, or all of them among the points.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to plot on. None creates a figure.
-        name : str, default=None
-            Name for the title, in place of `estimator_name`.
-        **kwargs : dict
-            Keywords of :meth:`matplotlib.axes.Axes.imshow` for the images, or of
-            :meth:`matplotlib.axes.Axes.scatter` for the points, such as ``c=y``.
-
-        Returns
-        -------
-        display : NeighborsDisplay
-        """
-        ax = _axes(ax, "NeighborsDisplay")
-        self.ax_, self.figure_ = ax, ax.figure
-        name = name or self.estimator_name
+    def _draw(self, ax, name, kwargs):
+        """A row of images for each query, or all queries among the points."""
         if name:
             ax.set_title(name)
         if self.image_shape is None:
             self._plot_points(ax, kwargs)
         else:
             self._plot_images(ax, kwargs)
-        return self
 
     def _plot_images(self, ax, kwargs):
         """Rows of a query and its neighbours, with the distance below each."""
@@ -256,7 +278,7 @@ class NeighborsDisplay:
         ax.legend()
 
 
-class SketchQualityDisplay:
+class SketchQualityDisplay(_Display):
     """Plot of the distribution of estimated over exact distance.
 
     It is shown for random pairs of points and for recent queries with their neighbours.
@@ -320,32 +342,13 @@ class SketchQualityDisplay:
         -------
         display : SketchQualityDisplay
         """
-        _pyplot("SketchQualityDisplay")
-        check_is_fitted(estimator)
+        cls._pyplot()
         audit = estimator.audit(n_pairs=n_pairs, random_state=random_state)
         display = cls(audit, estimator_name=type(estimator).__name__)
         return display.plot(ax=ax, **kwargs)
 
-    def plot(
-        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
-    ) -> Self:
-        """Plot the share of pairs up to each ratio. O(n_pairs).
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to plot on. None creates a figure.
-        name : str, default=None
-            Name for the title, in place of `estimator_name`.
-        **kwargs : dict
-            Keywords of :meth:`matplotlib.axes.Axes.plot` for the curves.
-
-        Returns
-        -------
-        display : SketchQualityDisplay
-        """
-        ax = _axes(ax, "SketchQualityDisplay")
-        self.ax_, self.figure_ = ax, ax.figure
+    def _draw(self, ax, name, kwargs):
+        """The share of pairs up to each ratio."""
         eps = self.audit.eps
         self.band_ = ax.axvspan(
             1 - eps, 1 + eps, color="0.9", zorder=0, label=f"within 1 ± {eps:g}"
@@ -365,13 +368,12 @@ class SketchQualityDisplay:
         ax.set(xlabel="estimated distance / exact distance", ylabel="share of pairs")
         # The space above the curves is for the legend.
         ax.set(ylim=(-0.03, 1.35), yticks=np.linspace(0, 1, 5))
-        name, verdict = name or self.estimator_name, _VERDICT[self.audit.passed]
+        verdict = _VERDICT[self.audit.passed]
         ax.set_title(f"{name}: {verdict}" if name else f"audit {verdict}")
         ax.legend(loc="upper left")
-        return self
 
 
-class RecallDisplay:
+class RecallDisplay(_Display):
     """Plot of the recall of neighbours against the time of a query.
 
     A point of the curve is a number of points that are read. Use
@@ -433,7 +435,7 @@ class RecallDisplay:
         ax: "Axes | None" = None,
         **kwargs: Any,
     ) -> Self:
-        """Measure recall and time for numbers of points, and plot them.
+        """Measure recall and time for several numbers of points, and plot them.
 
         Parameters
         ----------
@@ -455,8 +457,7 @@ class RecallDisplay:
         -----
         O(kd + nd) a query for each number of points that is tried, and these double.
         """
-        _pyplot("RecallDisplay")
-        check_is_fitted(estimator)
+        cls._pyplot()
         index, K = estimator._fitted().index, estimator.n_neighbors
         with index.lock.reading():
             probing = None if index.recall is None else index.probing(K)
@@ -488,26 +489,8 @@ class RecallDisplay:
         )
         return display.plot(ax=ax, **kwargs)
 
-    def plot(
-        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
-    ) -> Self:
-        """Plot mean recall against the time of a query.
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to plot on. None creates a figure.
-        name : str, default=None
-            Name for the title, in place of `estimator_name`.
-        **kwargs : dict
-            Keywords of :meth:`matplotlib.axes.Axes.plot` for the curve.
-
-        Returns
-        -------
-        display : RecallDisplay
-        """
-        ax = _axes(ax, "RecallDisplay")
-        self.ax_, self.figure_ = ax, ax.figure
+    def _draw(self, ax, name, kwargs):
+        """Mean recall against the time of a query."""
         ax.axhline(self.target, color="0.7", linewidth=1, zorder=0)
         micro, at = 1e6 * self.seconds, np.flatnonzero(self.budgets == self.chosen)
         style = {"marker": ".", "label": "numbers of points that double", **kwargs}
@@ -518,14 +501,12 @@ class RecallDisplay:
         style = {"marker": "s", "linestyle": "none", "label": "exact", "color": "C2"}
         self.exact_ = ax.plot([1e6 * self.exact_seconds], [1.0], **style)[0]
         ax.set(xlabel="microseconds per query", ylabel="mean recall", xscale="log")
-        name = name or self.estimator_name
         if name:
             ax.set_title(name)
         ax.legend(loc="lower right")
-        return self
 
 
-class StreamAccuracyDisplay:
+class StreamAccuracyDisplay(_Display):
     """Plot of the accuracy of a classifier over the time of a stream.
 
     The accuracy at a time is the share of right predictions among the latest ones,
@@ -613,7 +594,7 @@ class StreamAccuracyDisplay:
         -------
         display : StreamAccuracyDisplay
         """
-        _pyplot("StreamAccuracyDisplay")
+        cls._pyplot()
         X, y = indexable(X, np.asarray(y))
         size = as_count("batch_size", batch_size, most=len(y) - 1)
         as_count("window", window, most=len(y) - size)
@@ -640,7 +621,7 @@ class StreamAccuracyDisplay:
         ax: "Axes | None" = None,
         **kwargs: Any,
     ) -> Self:
-        """Plot the accuracy of predictions that were made while a stream went on.
+        """Plot the accuracy of predictions that were made during a stream.
 
         Parameters
         ----------
@@ -657,44 +638,26 @@ class StreamAccuracyDisplay:
         -------
         display : StreamAccuracyDisplay
         """
-        _pyplot("StreamAccuracyDisplay")
+        cls._pyplot()
         check_consistent_length(y_true, y_pred)
         correct = np.asarray(y_true) == np.asarray(y_pred)
+        as_count("window", window, most=len(correct))
         display = cls(correct, window=window, first=first, estimator_name=name)
         return display.plot(ax=ax, **kwargs)
 
-    def plot(
-        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
-    ) -> Self:
-        """Plot the accuracy of the latest predictions against time. O(n_predictions).
-
-        Parameters
-        ----------
-        ax : matplotlib Axes, default=None
-            Axes to plot on. None creates a figure.
-        name : str, default=None
-            Name for the legend, in place of `estimator_name`.
-        **kwargs : dict
-            Keywords of :meth:`matplotlib.axes.Axes.plot` for the curve.
-
-        Returns
-        -------
-        display : StreamAccuracyDisplay
-        """
+    def _draw(self, ax, name, kwargs):
+        """The accuracy of the latest predictions against time."""
         correct = np.asarray(self.correct, dtype=bool)
         window = as_count("window", self.window, most=len(correct))
-        ax = _axes(ax, "StreamAccuracyDisplay")
-        self.ax_, self.figure_ = ax, ax.figure
         counts = np.concatenate([[0], np.cumsum(correct)])
         shares = (counts[window:] - counts[:-window]) / window
-        name, mean = name or self.estimator_name, f"mean {correct.mean():.3f}"
+        mean = f"mean {correct.mean():.3f}"
         style = {"label": f"{name}: {mean}" if name else mean, **kwargs}
         points = self.first + np.arange(window, len(correct) + 1)
         self.line_ = ax.plot(points, shares, **style)[0]
         last = "last prediction" if window == 1 else f"last {window} predictions"
         ax.set(xlabel="points of the stream", ylabel=f"accuracy of the {last}")
         ax.legend()
-        return self
 
 
 def _seconds(search, Q, *args):
@@ -716,10 +679,6 @@ def _unit_ellipse(U):
     return np.stack([np.cos(angles), np.sin(angles)], axis=1) @ (axes / squares**0.5).T
 
 
-def _dense(X):
-    return X.toarray() if sparse.issparse(X) else X
-
-
 def _as_image_shape(shape, d):
     if shape is None:
         return None
@@ -737,26 +696,3 @@ def _as_features(features, d):
     if len(features) != 2:
         raise ValueError(f"features must be two positions, got {features}.")
     return tuple(as_count("features", place, least=0, most=d - 1) for place in features)
-
-
-def _as_labels(labels, n):
-    labels = np.asarray(labels)
-    if labels.shape != (n,):
-        raise ValueError(
-            f"labels must be one label for each of {n} points, got an array of shape "
-            f"{labels.shape}."
-        )
-    return labels
-
-
-def _axes(ax, what):
-    """Axes to plot on: those that were given, or those of a new figure."""
-    plt = _pyplot(what)
-    return plt.subplots()[1] if ax is None else ax
-
-
-def _pyplot(what):
-    import_optional("matplotlib", "plot", what)
-    from matplotlib import pyplot
-
-    return pyplot

@@ -22,7 +22,7 @@ def sample_seeds(
     random_state: RandomState = None,
     n_jobs: int | None = None,
 ) -> Indices:
-    """Draw points as seeds of clusters, each in proportion to how far it is from them.
+    """Draw seeds of clusters, each in proportion to its distance from earlier seeds.
 
     The first seed is a point chosen uniformly. Each other is a point x with probability
     proportional to ``min_s d(x, s) ** power`` over the seeds s drawn so far: with power

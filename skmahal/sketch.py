@@ -182,6 +182,7 @@ class MahalanobisSketch(ClassNamePrefixFeaturesOutMixin, TransformerMixin, Persi
     @property
     def components_(self) -> Floats:
         """The matrix that `transform` multiplies points by."""
+        check_is_fitted(self)
         return toarray(self._components)
 
     def _saved(self, state):

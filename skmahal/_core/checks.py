@@ -1,4 +1,4 @@
-"""Arguments from users: converted, or refused by name."""
+"""Validation of arguments, with errors that name them."""
 
 import math
 import numbers
@@ -13,7 +13,7 @@ from .saved import is_mapped
 from .threads import slices
 from .types import Indices
 
-# Of an array that is mapped from a file, so many bytes are read at a time.
+# Bytes of an array mapped from a file that are read at a time.
 _BLOCK_BYTES = 1 << 24
 
 

@@ -1,10 +1,9 @@
-"""An index without its points: sketches or 8-bit codes that answer alone."""
+"""An index without its points: distances from sketches or 8-bit codes alone."""
 
 from typing import Any, Literal, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy import sparse
 
 from .bounds import failure
 from .checks import as_count, as_pairs, as_points
@@ -12,6 +11,7 @@ from .codes import eight_bits
 from .guarantees import probability_text
 from .points import row_squares
 from .saved import FLOATS, array_from, expecting, opened, require, stamped
+from .sketches import toarray
 from .threads import slices
 from .types import FloatOrFloats, Floats, Indices, Rows
 
@@ -88,7 +88,7 @@ class SketchesOnly:
         self.rows, self.steps, self.errors = rows, steps, errors
         self.unit, self.eps, self.delta = unit, eps, delta
         self.n, self.d = len(rows), len(origin)
-        # Errors of codes are certain, if those of float32 are not added to them.
+        # The errors of codes are bounds, to which float32 would add its own.
         self.dtype = np.dtype(np.float64) if kind == "codes" else rows.dtype
         self.sizes = np.empty(self.n, self.dtype)
         for here in slices(self.n, self._step(1)):
@@ -129,9 +129,7 @@ class SketchesOnly:
 
         O(wd + nw) a query, with w numbers held of a point.
         """
-        X = as_points("X", X, columns=self.d)
-        X = X.toarray() if sparse.issparse(X) else X
-        z = X - self.origin
+        z = toarray(as_points("X", X, columns=self.d)) - self.origin
         z = z / self.unit if self.map is None else z @ self.map.T
         z = z.astype(self.dtype)
         D = np.empty((len(z), self.n), self.dtype)
@@ -201,8 +199,8 @@ class SketchesOnly:
         return max(1, _TILE_BYTES // (4 * (self.rows.shape[1] + 3 * queries)))
 
     def __getstate__(self):
-        names = ("kind", "map", "origin", "rows", "steps", "errors", "eps", "delta")
-        names += ("unit",)
+        names = ("kind", "map", "origin", "rows", "steps", "errors")
+        names += ("unit", "eps", "delta")
         return stamped("SketchesOnly", {name: vars(self)[name] for name in names})
 
     def __setstate__(self, state):
@@ -210,10 +208,8 @@ class SketchesOnly:
         with expecting("SketchesOnly"):
             kind, single, double = state["kind"], FLOATS[:1], FLOATS[1:]
             require(kind in ("sketch", "codes"), f"there is no kind {kind!r}")
-            origin, coded = (
-                array_from(state, "origin", double, (None,)),
-                kind == "codes",
-            )
+            coded = kind == "codes"
+            origin = array_from(state, "origin", double, (None,))
             kinds = (np.dtype(np.int8),) if coded else FLOATS
             rows = array_from(state, "rows", kinds, (None, None))
             require(len(rows), "there are no points")

@@ -7,11 +7,11 @@ from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import numpy as np
-from scipy import sparse
 from scipy.stats import binom
 
 from . import bounds
 from .recall import mean_bounds
+from .sketches import toarray
 
 QUANTILES = (0.0, 0.01, 0.25, 0.5, 0.75, 0.99, 1.0)
 
@@ -58,10 +58,10 @@ class Recall(NamedTuple):
         Mean recall of the queries that it was measured on, and a lower bound of the
         mean over all queries like these, with 95 % confidence.
     n_queries : int
-        How many queries these were: points of the index or recent queries, of which the
-        ones are taken that have the smaller bound.
+        Number of these queries: points of the index or recent queries, whichever have
+        the smaller bound.
     version : int
-        Number of changes of metric and points that there had been by then.
+        Number of changes of metric and points before it was measured.
     share : float
         Share of the points that are looked at.
     """
@@ -86,8 +86,8 @@ class Guarantee:
     n, k : int
         Points, and rows of U.
     m, L, R, lead : int
-        Rows of a sketch, sketches, sketches that serve a query, and leading directions.
-        Where none are used, they are what they would be.
+        Rows of a sketch, sketches, sketches that serve a query, and leading directions;
+        if no sketches are used, the numbers that would be.
     pooled : int
         Rows of the single sketch that serves distances in place of these; 0 if none.
     R_neighbors : int
@@ -109,8 +109,8 @@ class Guarantee:
     enough_sketches : bool
         Whether L is at least that.
     costs : dict
-        For every way of computing distances the bytes that it keeps beside the points,
-        and estimated seconds of a query in a batch, and of a single one.
+        For each way to compute distances, the bytes that it keeps beside the points and
+        the estimated seconds of a query in a batch and of a single one, or None.
     """
 
     engine: str
@@ -135,12 +135,18 @@ class Guarantee:
     def __str__(self):
         lines = [f"An index of {self.n} points under k={self.k} rows of U."]
         lines += self._recall_in_words()
-        if not any(self._others(self.fixed)) and not any(self._others(self.adaptive)):
+        fixed, adaptive = self.fixed, self.adaptive
+        if self.recall:
+            # What is measured is no promise.
+            fixed, adaptive = (
+                each._replace(kneighbors=None) for each in (fixed, adaptive)
+            )
+        if not any(fixed) and not any(adaptive):
             lines += ["For every query, however it was chosen:"]
-            lines += self._in_words(self.fixed)
+            lines += self._in_words(fixed)
         else:
             lines += self._sketches_in_words()
-            for which, failures in (("do not", self.fixed), ("may", self.adaptive)):
+            for which, failures in (("do not", fixed), ("may", adaptive)):
                 lines.append(f"For queries that {which} depend on earlier results:")
                 lines += self._in_words(failures, per_run=which == "may")
             lines += self._advice()
@@ -149,14 +155,13 @@ class Guarantee:
                 "Ways to compute distances: memory beside the points, and about how "
                 "long a query\ntakes in a batch or alone:"
             ]
-            for way, (size, *seconds) in self.costs.items():
-                times = [f"{1e6 * each:,.0f}" if each else "-" for each in seconds]
-                lines += [f"- {way}: {size / 1e6:,.1f} MB, {' or '.join(times)} µs."]
+            for way, (size, many, one) in self.costs.items():
+                times = [f"{1e6 * each:,.0f}" for each in (many, one) if each]
+                cost = f"{size / 1e6:,.1f} MB, {' or '.join(times)} µs"
+                if len(times) == 1:
+                    cost += " in a batch" if many else " alone"
+                lines += [f"- {way}: {cost}."]
         return "\n".join(lines)
-
-    def _others(self, failures):
-        """Failures without that of neighbours whose recall is measured."""
-        return failures._replace(kneighbors=None) if self.recall else failures
 
     def _recall_in_words(self):
         if self.recall is None:
@@ -187,7 +192,7 @@ class Guarantee:
     def _in_words(self, failures, per_run=False):
         """One line for each method of :class:`Failures` that the estimator has."""
         lines = []
-        for name, failure in self._others(failures)._asdict().items():
+        for name, failure in failures._asdict().items():
             if failure is None:
                 continue
             promise = "nothing is promised" if failure else "exact"
@@ -249,19 +254,19 @@ def guarantee(
     *fixed*: a certified query misses a neighbour with probability at most delta. Some
     of n estimates are off with at most n times the probability of
     :func:`bounds.failure`. *adaptive*: exact and enclosed results depend on nothing
-    random, and reveal nothing that a later query could use. So do
-    certified neighbours until one is missed, which T queries do with probability T
-    delta, if nothing else is seen of their sketches: no estimate, no audit, and not the
-    time that a query takes. L sketches that suffice are
-    representative with probability 1 - delta/2 over their draw, and the bad ones
-    outvote the others with the probability of :func:`bounds.adaptive_failure`.
+    random, and reveal nothing that a later query could use. Nor do certified neighbours
+    until one is missed, which happens in T queries with probability at most T delta, if
+    nothing else is seen of their sketches: no estimate, no audit, and not the time that
+    a query takes. L sketches that suffice are representative with probability
+    1 - delta/2 over their draw, and the bad ones outvote the others with the
+    probability of :func:`bounds.adaptive_failure`.
     """
     k, m, L, R = (numbers[name] for name in "kmLR")
     eps, delta, sketch = (numbers[name] for name in ("eps", "delta", "sketch"))
     d, pooled = numbers.pop("d"), numbers.pop("pooled")
-    rest = bounds.sufficient_sketches(min(k, d), m, eps, delta / 2, sketch), offers
-    failures = _estimates(ways, pooled, numbers, *rest)
-    sufficient_L, enough = rest[0], rest[0] is not None and rest[0] <= L
+    sufficient_L = bounds.sufficient_sketches(min(k, d), m, eps, delta / 2, sketch)
+    enough = sufficient_L is not None and sufficient_L <= L
+    failures = _estimates(ways, pooled, numbers, enough, offers)
     R_neighbors = 0
     if neighbors != "exact":
         sizes = (None if auto_R else R), eps, delta, sketch
@@ -293,7 +298,7 @@ def guarantee(
     )
 
 
-def _estimates(ways, pooled, numbers, sufficient_L, offers):
+def _estimates(ways, pooled, numbers, enough, offers):
     """Probabilities that distances break their promise: fixed and adaptive queries."""
     m, L, R, eps, sketch = (numbers[name] for name in ("m", "L", "R", "eps", "sketch"))
     failures = dict.fromkeys(offers, (0.0, 0.0))
@@ -303,7 +308,6 @@ def _estimates(ways, pooled, numbers, sufficient_L, offers):
             failures[name] = (min(1.0, off), 1.0)
         elif name in offers and ways[name] == "sketched":
             outvoted = count * bounds.adaptive_failure(L, bounds.BETA, R)
-            enough = sufficient_L is not None and sufficient_L <= L
             adaptive = min(1.0, numbers["delta"] / 2 + outvoted) if enough else 1.0
             off = count * float(bounds.failure(eps, m, R, sketch))
             failures[name] = (min(adaptive, off), adaptive)
@@ -311,7 +315,7 @@ def _estimates(ways, pooled, numbers, sufficient_L, offers):
 
 
 def probability_text(failure):
-    """One less a probability, rounded down to four digits.
+    """One minus a probability, rounded down to four digits.
 
     >>> probability_text(0.01), probability_text(1e-6)
     ('0.99', '1 - 1.0e-06')
@@ -331,9 +335,7 @@ def recent_queries(held):
 def remember(held, Q):
     """Copy the last of some queries that were not exact, to judge by them later."""
     recent = recent_queries(held)
-    last = Q[-recent.maxlen :]
-    last = last.toarray() if sparse.issparse(last) else last
-    recent.extend(map(np.copy, last))
+    recent.extend(map(np.copy, toarray(Q[-recent.maxlen :])))
 
 
 @dataclass(frozen=True)
@@ -370,7 +372,7 @@ class PairAudit:
 
 @dataclass(frozen=True)
 class RecallAudit:
-    """The recall of approximate neighbours on other queries than it was set by.
+    """The recall of approximate neighbours on queries that did not determine it.
 
     Attributes
     ----------
@@ -380,10 +382,10 @@ class RecallAudit:
         Mean recall, and a lower bound of it with 95 % confidence.
     n_queries : int
         Number of these queries: points of the index, drawn at random, or recent
-        queries, of which the ones are taken that have the smaller bound.
+        queries, whichever have the smaller bound.
     passed : bool
-        False where, for points or for recent queries, a mean recall as requested has a
-        probability below :data:`LEVEL` of looking like this.
+        False if recalls this low have a probability below :data:`LEVEL` where the mean
+        recall is as requested, for points or for recent queries.
     """
 
     target: float

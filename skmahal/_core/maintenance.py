@@ -47,17 +47,19 @@ _KEY_BYTES = 32
 _DEFAULT_L = 10
 _MOST_LEAD = 256
 
-# Queries of a batch that says how distances are computed; ways, by what they promise.
+# Queries in a batch that stands for all batches, to say how distances are computed.
 _MANY = 64
 
 # Points that an audit measures the recall of neighbours on.
 _AUDITED = 256
-_ALL_WAYS = "sketched", "pooled", "enclosed", "exact"
-_NAMES = {"lead": "leading coordinates", "codes": "codes", "sketch": "one sketch"}
-_NAMES["exact"] = "exact"
 
-# How many times faster a sketch must be than distances without it, calls for pairs that
-# the cost of making it is spread over, and nanoseconds of a column of a sketched point.
+# Ways to compute distances, the weakest promise first, and their names in `costs`.
+_ALL_WAYS = "sketched", "pooled", "enclosed", "exact"
+_NAMES = {"exact": "exact", "lead": "leading coordinates", "codes": "codes"}
+_NAMES["sketch"] = "one sketch"
+
+# A sketch must be _GAIN times faster than distances without it. The cost of making one
+# is spread over _CALLS calls for pairs, and is _SKETCHED nanoseconds per product.
 _GAIN = 1.5
 _CALLS = 8
 _SKETCHED = 0.1
@@ -204,7 +206,7 @@ class MetricMaintenance:
             self.parameters[name] = value
 
     def _rows(self, n, k):
-        """Rows of a sketch: those of the parameter, or that keep the promise."""
+        """Rows of a sketch: the parameter, or as many as keep the promise."""
         if self.parameters["m"] != "auto":
             return self.parameters["m"]
         m = bounds.sketch_rows(n, self.L, self.eps, self.delta, self.sketch)
@@ -276,7 +278,7 @@ class MetricMaintenance:
             self.index.set_metric(U, as_count("jobs", jobs))
 
     def _new_points(self, name, value):
-        """Points in the type of those held, and dense where these are."""
+        """Points in the type of those held, and dense if these are dense."""
         rows = as_points(name, value, self.dtype, columns=self.d)
         to_dense = sparse.issparse(rows) and not sparse.issparse(self.X)
         return rows.toarray() if to_dense else rows
@@ -389,13 +391,9 @@ class MetricMaintenance:
 
     def _pooling_saves(self, count, plan):
         """Nanoseconds that one sketch saves for some queries; 0 if it is not used."""
-        costs = plan.costs["all many" if count > 1 else "all one"]
-        rows = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
-        rest = 0.0, count > 1, self.dtype.itemsize
-        pooled, least = (
-            cost_of_all("sketch", self.n, self.k, rows, *rest),
-            min(costs.values()),
-        )
+        least = min(plan.costs["all many" if count > 1 else "all one"].values())
+        sizes = self.n, self.k, self._pooled_rows(self.n)
+        pooled = cost_of_all("sketch", *sizes, 0.0, count > 1, self.dtype.itemsize)
         barred = self.adaptive or self.index.points.is_mapped
         return 0 if barred or _GAIN * pooled >= least else count * (least - pooled)
 
@@ -424,7 +422,7 @@ class MetricMaintenance:
             return "sketched"
         if self.adaptive or self.index.has_short_pairs or self.index.points.is_mapped:
             return "exact"
-        rows = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
+        rows = self._pooled_rows(self.n)
         # To sketch all points takes O(nk) a row.
         pays = rows < self.k and _CALLS * count * self.d >= self.n * rows
         return "pooled" if pays else "exact"
@@ -526,10 +524,10 @@ class MetricMaintenance:
         """The K nearest points: exact distances and indices, (queries, K).
 
         `candidates` "exact" uses no sketch, and `jobs` threads; if a `recall` was set,
-        the neighbours have that on average. "certified" evaluates
-        the points that sketches cannot exclude: the neighbours are the exact ones with
-        probability at least 1 - delta per query. O(kd + n(mR + lead)), and O(d) per
-        point evaluated. With an integer, that many points of smallest estimate are.
+        the neighbours have that on average. "certified" evaluates the points that
+        sketches cannot exclude: the neighbours are the exact ones with probability at
+        least 1 - delta per query. O(kd + n(mR + lead)), and O(d) per point evaluated.
+        An integer is the number of points, those of smallest estimate, to evaluate.
         """
         with self.index.lock.reading():
             Q = as_points("Q", Q, self.dtype, columns=self.d)
@@ -538,7 +536,7 @@ class MetricMaintenance:
             return self._kneighbors(Q, K, candidates, jobs)
 
     def _check_candidates(self, candidates, K):
-        """Refuse what :meth:`kneighbors` does not take as candidates for K points."""
+        """Raise an error unless `candidates` can be used for K neighbours."""
         if isinstance(candidates, str):
             as_choice("candidates", candidates, ("exact", "certified"))
         else:
@@ -593,19 +591,19 @@ class MetricMaintenance:
     @property
     def _pooled(self):
         """One sketch with enough rows for all distances of a query, and no others."""
-        n, k = self.n, self.k
-        rows = bounds.pooled_rows(n, self.eps, self.delta, self.sketch)
-        pool = self._pool
-        if pool is None or pool.k != k or pool.m < rows:
-            with self.index.lock.deriving:
-                pool = self._pool
-                if pool is None or pool.k != k or pool.m < rows:
-                    if pool is not None and pool.k == k:
-                        rest = self.eps, self.delta, self.sketch
-                        rows = bounds.pooled_rows(2 * n, *rest)
-                    self.index.forget(pool and pool.drawn)
-                    pool = self._pool = self._new_pool(rows)
-        return pool
+        with self.index.lock.deriving:
+            pool, rows = self._pool, self._pooled_rows(self.n)
+            grown = pool is not None and pool.k == self.k
+            if not grown or pool.m < rows:
+                # There will be more points: enough rows for twice as many.
+                rows = self._pooled_rows(2 * self.n) if grown else rows
+                self.index.forget(pool and pool.drawn)
+                self._pool = self._new_pool(rows)
+            return self._pool
+
+    def _pooled_rows(self, n):
+        """Rows with which one sketch keeps the promise for n points."""
+        return bounds.pooled_rows(n, self.eps, self.delta, self.sketch)
 
     def _new_pool(self, rows, drawn=None):
         """One sketch, which is independent of the others and of earlier ones."""
@@ -616,14 +614,14 @@ class MetricMaintenance:
     @property
     def _sketches(self):
         """The sketches for the present n and k: new ones if those held do not fit."""
-        n, k = self.n, self.k
-        if self._held.k != k or self._held.m < self._rows(n, k):
-            with self.index.lock.deriving:
-                if self._held.k != k or self._held.m < self._rows(n, k):
-                    grown = self._held.k == k
-                    self.index.forget(self._held.drawn)
-                    self._held = self._new_sketches(self._rows(n + n * grown, k))
-        return self._held
+        with self.index.lock.deriving:
+            n, k = self.n, self.k
+            if self._held.k != k or self._held.m < self._rows(n, k):
+                # If there are more points, enough rows for twice as many.
+                n = 2 * n if self._held.k == k else n
+                self.index.forget(self._held.drawn)
+                self._held = self._new_sketches(self._rows(n, k))
+            return self._held
 
     def _new_sketches(self, m, key=None, drawn=None):
         """Sketches of m rows that are drawn on first use; None stands for a new key."""
@@ -643,7 +641,7 @@ class MetricMaintenance:
         return Sketches(self.index, key, self.sketch, self.L, m, most, share, drawn)
 
     def _tile_rows(self, numbers):
-        """How many queries that need so many numbers each are worked on at a time."""
+        """How many queries are worked on at a time, if each needs so many numbers."""
         each = self.dtype.itemsize * max(numbers, self.d, self.k)
         return max(1, self.index.working_bytes // each)
 
@@ -681,7 +679,7 @@ class MetricMaintenance:
         """The :class:`Guarantee` for ways of distances and of pairs."""
         names = ("n", "k", "d", "m", "L", "R", "lead", "eps", "delta", "sketch")
         rest = {name: getattr(self, name) for name in names}
-        rest["pooled"] = bounds.pooled_rows(self.n, self.eps, self.delta, self.sketch)
+        rest["pooled"] = self._pooled_rows(self.n)
         rest["costs"] = self._costs(rest["pooled"])
         return guarantee(
             n_queries=n_queries,
@@ -746,13 +744,17 @@ class MetricMaintenance:
                 drawn = rng.integers(exact.size, size=n_pairs)
                 found = estimates.ravel()[drawn], exact.ravel()[drawn]
                 pools[1] = *found, self._way(len(Q))
-            judged = [
-                pool
-                and audit_pairs(*pool[:2], self.eps, self._off(pool[2]), self.delta)
-                for pool in pools
-            ]
+            judged = [pool and self._judged(*pool) for pool in pools]
             recall = self._audit_recall(K, rng)
         return Audit(*judged, self.eps, recall)
+
+    def _judged(self, estimates, exact, way):
+        """The :class:`PairAudit` of estimates that were computed in one of the ways."""
+        off = 0.0
+        if way in ("pooled", "sketched"):
+            sketches, R = self._used(way)
+            off = float(bounds.failure(self.eps, sketches.m, R, self.sketch))
+        return audit_pairs(estimates, exact, self.eps, off, self.delta)
 
     def _audit_recall(self, K, rng):
         """The :class:`RecallAudit` of random points and of recent queries, or None."""
@@ -763,13 +765,6 @@ class MetricMaintenance:
         if (recent := self.index.recent()) is not None:
             recalls.append(self.index.recall_of(recent, K))
         return audit_recall(recalls, self.recall)
-
-    def _off(self, way):
-        """Probability that one estimate is off by more than eps, over the sketches."""
-        if way in ("exact", "enclosed"):
-            return 0.0
-        sketches, R = self._used(way)
-        return float(bounds.failure(self.eps, sketches.m, R, self.sketch))
 
     def check(self) -> float:
         """Assert invariants; return the largest relative error of norms. O(nkd)."""

@@ -12,13 +12,13 @@ from .threads import one_blas_thread, slices
 
 METHODS = "lof", "knn"
 
-# It is added to mean distances, so that none is zero; the number is scikit-learn's.
+# Added to mean distances so that none is zero, as in scikit-learn.
 _LEAST_MEAN = 1e-10
 
-# Offset of local outlier factors that scikit-learn has for contamination="auto".
+# The offset of local outlier factors for contamination="auto", as in scikit-learn.
 _AUTO_FACTOR = -1.5
 
-# If this share of the points or more is searched anew, all of them are, when needed.
+# If a larger share of the points has to be searched again, all are, when needed.
 _MANY = 0.25
 
 
@@ -91,11 +91,11 @@ class OutlierScores:
     "knn" negative mean distances of the K neighbours. K is `n_neighbors`, or the number
     of other points if these are fewer.
 
-    What is held is of one version of the index. :meth:`follow_removal` and
-    :meth:`follow_points` bring it up to the next version, after points have changed.
-    After any other change, or if that was interrupted, the next reader computes all of
-    it. It is not of the present version while it is written to, and readers that find
-    this wait for the lock of changes before they compute anything.
+    What is held is of one version of the index. After points have changed,
+    :meth:`follow_removal` and :meth:`follow_points` update it to the next version.
+    After any other change, or if an update was interrupted, the next reader computes
+    all of it. While it is updated it has no version, and readers wait for the lock of
+    changes before they compute anything.
     """
 
     def __init__(self, index, n_neighbors, method="lof", contamination="auto"):
@@ -121,7 +121,7 @@ class OutlierScores:
                 yield self
         if current:
             return
-        # A thread that changes points may be about to bring the scores up to them.
+        # A thread that changes points may be about to update the scores.
         with lock.changing(), lock.reading():
             if self._version != self.index.version:
                 with one_blas_thread() if jobs > 1 else nullcontext():
@@ -151,7 +151,7 @@ class OutlierScores:
         return negative_factors(densities, held.densities[indices])
 
     def follow_removal(self, version, positions, jobs=1):
-        """Bring what is held up to the removal of points; inside `changing`.
+        """Update what is held after points were removed; inside `changing`.
 
         `version` is that of the index before it, and `positions` are distinct. Points
         that have lost a neighbour are searched anew. O(n K) beside that.
@@ -178,7 +178,7 @@ class OutlierScores:
             self._version = self.index.version
 
     def follow_points(self, version, replaced, appended, jobs=1):
-        """Bring what is held up to points that are new; inside `changing`.
+        """Update what is held after points were replaced or added; inside `changing`.
 
         `version` is that of the index before they were `replaced`, at distinct
         positions, and a number of them `appended`, in one step. New points, and
@@ -212,7 +212,7 @@ class OutlierScores:
 
     @contextmanager
     def _following(self, version, has_changed):
-        """A context with whether what is held can be brought up to this version.
+        """A context that says whether what is held can be updated to this version.
 
         It can if it is of `version`, if that was the last one, and if there are still
         as many neighbours. The index is locked for reading.
@@ -240,7 +240,7 @@ class OutlierScores:
         return without_own(own, *found)
 
     def _search(self, positions, jobs):
-        """Search the neighbours of some points anew."""
+        """Search for the neighbours of some points again."""
         if len(positions):
             held = self._rows
             found = self._neighbors(positions, jobs)
@@ -304,7 +304,7 @@ class OutlierScores:
         held.scores[at] = negative_factors(*rest)
 
     def check(self):
-        """Assert that what is held is as if computed anew; inside `reading`. O(n²d)."""
+        """Assert that what is held is correct; inside `reading`. O(n²d)."""
         held, searches = self._rows.first(self.index.n), self.n_searches
         distances, _ = self._neighbors(None, 1)
         self.n_searches = searches

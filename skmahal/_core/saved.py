@@ -127,13 +127,6 @@ def csr_from(state, kind):
     return matrix
 
 
-def generator_from(state):
-    """A random generator from the saved state of its bit generator, a PCG64."""
-    bits = np.random.PCG64(0)
-    bits.state = state
-    return np.random.Generator(bits)
-
-
 def _digest(kind, state):
     """A digest of types, keys, values and arrays; needs O(1) memory beside them."""
     digest = blake2b(repr(kind).encode(), digest_size=32)

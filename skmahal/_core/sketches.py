@@ -22,7 +22,7 @@ from .checks import as_count
 _WORD = 8
 _MOST_WORDS = hashlib.blake2b.MAX_DIGEST_SIZE // _WORD
 
-# Leading directions come from a sample of so many points, and of so many numbers.
+# Most points, and most numbers, in the sample that leading directions come from.
 _SAMPLE_ROWS = 2000
 _SAMPLE_NUMBERS = 1 << 21
 
@@ -68,9 +68,9 @@ def draw(sketch, m, k, rng, dtype=np.float64):
     return np.where(bits & 1, -signs, signs) * scale
 
 
-def toarray(P):
-    """A sketch as a dense array; an array is returned as it is."""
-    return P if isinstance(P, np.ndarray) else P.toarray()
+def toarray(rows):
+    """A sparse matrix as a dense array; an array is returned as it is."""
+    return rows.toarray() if sparse.issparse(rows) else rows
 
 
 def leading_directions(rows, most, rng, share=0.0):
@@ -226,9 +226,8 @@ class Sketches:
         dtype, y = index.dtype, index.transform(Q)
         picks = np.tile(np.arange(self.L), (len(y), 1))
         if R < self.L:
-            rows = Q.toarray() if sparse.issparse(Q) else Q
             factors = multipliers(self.key, index.d, dtype)
-            messages = query_messages(rows, factors, index.version)
+            messages = query_messages(toarray(Q), factors, index.version)
             picks = choose(self.key, messages, self.L, R)
         uses = [(arrays[j], *np.nonzero(picks == j)) for j in np.unique(picks)]
         votes = np.empty((R, len(y), index.n), dtype=dtype)

@@ -5,7 +5,6 @@ from contextlib import nullcontext
 from copy import copy
 from functools import lru_cache
 from numbers import Integral, Real
-from operator import attrgetter
 from typing import Any, Literal, Self, overload
 
 import numpy as np
@@ -57,19 +56,28 @@ _OF_MAINTENANCE += ("n_neighbors", "adaptive", "recall")
 _AUTO = StrOptions({"auto"})
 _POSITIVE = Interval(Integral, 1, None, closed="left")
 
-# Names that scikit-learn has for the metrics there are.
+# What scikit-learn calls the Euclidean and the Mahalanobis metric.
 _METRICS = ("minkowski", "euclidean", "l2", "mahalanobis")
 
-# Points from which on a search without numba is worth a warning.
+# With so many points or more, an index without numba warns that it is slow.
 _MANY_POINTS = 20_000
 
-# Tasks of a `fit`: to learn the metric, to index the points, and one that some have.
+# Tasks of a `fit`: learn the metric, index the points, and measure recall or scores.
 MOST_TASKS = 3
 
-# Bytes of codes from which on threads share the work of one query, and products of
-# coordinates from which on they share that of many.
+# Threads share the work of one query if it reads more bytes of codes than _LARGE, and
+# that of many queries if these need at least _LITTLE products of coordinates.
 _LARGE = 1 << 25
 _LITTLE = 1 << 23
+
+
+def of_index(name, doc):
+    """A property with an attribute of the index; scikit-learn's error before `fit`."""
+
+    def read(self: Any) -> Any:
+        return getattr(self._fitted(), name)
+
+    return property(read, doc=doc)
 
 
 class SketchedNeighborsBase(CallbackSupport, Persistent):
@@ -101,14 +109,14 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         "n_jobs": [Integral, None],
     }
 
-    components_ = property(attrgetter("_maintenance.U"), doc="U at present; a copy.")
-    m_ = property(attrgetter("_maintenance.m"), doc="Rows of a sketch.")
-    L_ = property(attrgetter("_maintenance.L"), doc="Number of sketches.")
-    R_ = property(attrgetter("_maintenance.R"), doc="Sketches for a distance query.")
-    lead_ = property(attrgetter("_maintenance.lead"), doc="Leading directions kept.")
-    n_samples_fit_ = property(attrgetter("_maintenance.n"), doc="Number of points.")
-    # What functions of scikit-learn read that take an index in place of points.
-    _fit_X = property(attrgetter("_maintenance.X"), doc="The points.")
+    components_ = of_index("U", "U at present; a copy.")
+    m_ = of_index("m", "Rows of a sketch.")
+    L_ = of_index("L", "Number of sketches.")
+    R_ = of_index("R", "Sketches for a distance query.")
+    lead_ = of_index("lead", "Leading directions kept.")
+    n_samples_fit_ = of_index("n", "Number of points.")
+    # Functions of scikit-learn that take an index in place of points read this.
+    _fit_X = of_index("X", "The points.")
 
     @property
     def ids_(self) -> np.ndarray:
@@ -123,7 +131,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             return np.arange(index.n)
 
     def points(self, ids: ArrayLike | None = None) -> np.ndarray | sparse.csr_matrix:
-        """The points with some ids, in the type of the index. O(d) each.
+        """The points with the given ids, in the type of the index. O(d) each.
 
         Parameters
         ----------
@@ -154,7 +162,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         return self._maintenance.n if "_maintenance" in vars(self) else 0
 
     def __bool__(self):
-        # An estimator is not false because it is not fitted.
+        # Otherwise an estimator that is not fitted, of length 0, would be false.
         return True
 
     def __contains__(self, one):
@@ -176,7 +184,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         If `m` was set and `adaptive` was not, "sketched" if ``m_ * R_ + lead_ < k``,
         and "exact" otherwise.
         """
-        held = self._maintenance
+        held = self._fitted()
         if held.engine != "sketched" or held.parameters["m"] == "auto":
             return held.engine
         return "sketched" if self._sketches_pay(held) else "exact"
@@ -198,7 +206,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         """Change the metric; the index follows without being built again.
 
         A change of rank p costs one pass over the points, O(p n d), and so does a whole
-        new U that differs by rank p. Any other new U is used from scratch, O(n k d).
+        new U that differs by rank p. With any other U all norms are computed, O(n k d).
 
         Parameters
         ----------
@@ -248,7 +256,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             if self._followed is not None and learners.learns_online(metric):
                 steps = metric.updates_since(self._followed)
             if learners.token_of(metric) != token:
-                # The learner went on meanwhile: it is not known which steps U has.
+                # The learner has changed meanwhile: U may have some of the steps.
                 steps = token = None
             if steps is None:
                 self._change_metric(held.set_metric, U)
@@ -283,18 +291,24 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         -------
         self : object
         """
-        held = self._fitted()
-        with held.index.lock.changing():
-            indices = self._chosen(held.index, indices, ids)
-            self._arrivals.reset()
-            held.remove(indices)
+        index = self._fitted().index
+        with index.lock.changing():
+            positions = np.unique(self._chosen(index, indices, ids))
+            self._remove(positions, "indices" if ids is None else "ids")
         return self
+
+    def _remove(self, positions, given):
+        """Remove points at distinct positions, `given` as "indices" or as "ids"."""
+        n = self._maintenance.n
+        if len(positions) == n:
+            raise ValueError(f"{given} would remove every one of the {n} points.")
+        self._arrivals.reset()
+        self._maintenance.remove(positions)
 
     def refresh_sketches(self) -> Self:
         """Draw a new secret key and new sketches. O(n k (lead + L m)), when next used.
 
-        What somebody has learned about the old sketches from their estimates is useless
-        afterwards.
+        Whatever estimates have revealed about the old sketches is then useless.
 
         Returns
         -------
@@ -330,8 +344,8 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             Its numbers are described in :class:`skmahal.inspection.Guarantee`. `fixed`
             and `adaptive` bound the probability that a result breaks its promise: for
             queries that do not depend on earlier results, and for queries that may be
-            chosen by them. 0 is a result that is certain, 1 is no promise. Points that
-            are added make it weaker if `m` or `R` was set.
+            chosen by them. 0 is a result that is certain, 1 is no promise. If `m` or
+            `R` was set, the promise becomes weaker as points are added.
 
         Examples
         --------
@@ -461,11 +475,11 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
                 columns["arrival"] = self._arrivals.numbers(new.shape[0], arrivals)
             if self.max_points is not None:
                 new = new[-self.max_points :]
-            # More points leave than come if the window was made smaller.
+            # More points leave than are added if the window was made smaller.
             left, surplus = left[: new.shape[0]], left[new.shape[0] :]
             last = {name: rows[-new.shape[0] :] for name, rows in columns.items()}
             records = records_from(last) if last else None
-            old_rows, old = index.X[left], _some(index.records, left)
+            old_rows, old = index.X[left], changed(index.records, left, {})
 
             def put():
                 if left.size:
@@ -482,8 +496,9 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             taught = (X, y) if known is None else (X[known], y[known])
             self._teach(*taught, put, undo)
             if "id" in last:
-                at = np.concatenate([left, np.arange(n, index.n)])
-                self._positions.follow(points, old["id"], last["id"], at, index)
+                at = [*left.tolist(), *range(n, index.n)]
+                ids = old["id"].tolist(), last["id"].tolist()
+                self._positions.follow(points, index, *ids, at)
             if surplus.size:
                 self._arrivals.reset()
                 index.remove(surplus)
@@ -492,7 +507,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
     def _teach(self, X, y, change, undo):
         """Let an online learner learn, make a change, and follow the learner.
 
-        An error undoes all of it before the last step, which changes the metric.
+        An error undoes all of it, unless the metric has changed already.
         """
         held, learner = self._maintenance, self.metric_learner_
         if y is None or not len(y) or not learners.learns_online(learner):
@@ -512,7 +527,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             raise
 
     def _new_ids(self, index, ids, count):
-        """The ids of points that come, as a column, or nothing if there are none."""
+        """The ids of new points, as a column, or nothing if the index has no ids."""
         if not has_field(index, "id"):
             if ids is None:
                 return {}
@@ -533,7 +548,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         return {"id": ids}
 
     def _leaving(self, index, count):
-        """Positions of the points that leave a window when `count` points come."""
+        """Positions of the points that leave a window when `count` are added."""
         if self.max_points is None:
             return np.empty(0, dtype=np.intp)
         most = checks.as_count("max_points", self.max_points)
@@ -580,8 +595,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
                 columns["arrival"] = self._arrivals.numbers(len(indices), arrivals)
             points = index.points
             held.update_x(X, indices, changed(index.records, indices, columns))
-            none = np.empty(0, dtype=np.intp)
-            self._positions.follow(points, none, none, none, index)
+            self._positions.follow(points, index)
         return indices
 
     def _queries(self, X, index):
@@ -610,8 +624,13 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             checks.as_choice("n_candidates", self.n_candidates, ("exact", "certified"))
             count = self.n_candidates
         else:
-            count = checks.as_count("n_candidates", self.n_candidates, least=K) + own
-            count = count if count < held.n else "exact"
+            count = checks.as_count("n_candidates", self.n_candidates)
+            if count < K:
+                raise ValueError(
+                    f"n_candidates must be an integer of at least {K}, the number of "
+                    f"neighbours to find, got {count}."
+                )
+            count = count + own if count + own < held.n else "exact"
         # Sketches that cost as much as exact rows are not used.
         if count != "exact" and not self._sketches_pay(held):
             return "exact"
@@ -843,14 +862,9 @@ class RadiusNeighborsQueries(RadiusNeighborsMixin):
         return _graph(distances, indices, counts, n, mode)
 
 
-def _some(records, indices):
-    """A copy of some records; None if there are none."""
-    return None if records is None else records[indices]
-
-
 def changed(records, indices, columns):
-    """Some records with other columns; None if there are none."""
-    records = _some(records, indices)
+    """A copy of some records, with other columns; None if there are no records."""
+    records = None if records is None else records[indices]
     for name, column in columns.items():
         records[name] = column
     return records
@@ -878,19 +892,19 @@ def _suggest_numba():
 
 
 def memory():
-    """Bytes for one of up to four arrays, which share the limit of scikit-learn."""
+    """Bytes for one of up to four arrays that share scikit-learn's working memory."""
     return get_config()["working_memory"] * (1 << 20) / 4
 
 
 def workers(n_jobs, index, n_queries, little=_LITTLE):
     """Number of threads for some queries, and the context in which they run.
 
-    A single query leaves BLAS its own threads; only a large index uses more for it. So
-    do fewer products of coordinates than `little`.
+    A single query uses one thread, unless the index is large, and leaves BLAS its own.
+    So do queries that need fewer products of coordinates than `little`.
     """
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)
-        # To hand work to a thread takes as long as to read megabytes of codes.
+        # Handing work to a thread takes as long as reading megabytes of codes.
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         return thread_count(n_jobs) if large else 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)

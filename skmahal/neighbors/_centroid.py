@@ -20,7 +20,13 @@ from skmahal._core.saved import array_from, require
 from skmahal._core.types import Auto, Floats, Metric, Rows
 from skmahal._estimator import Persistent, require_width, undo_on_error, validated
 
-from ._classification import class_lists, codes_of, listed
+from ._classification import (
+    _with_new,
+    check_repeated,
+    class_lists,
+    codes_of,
+    listed,
+)
 from ._records import as_weights
 
 _POINTS = {"dtype": (np.float64, np.float32)}
@@ -85,8 +91,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     covariances of the classes are weighted by the priors, here by the number of points.
     "auto" differs too: there it is the shrinkage of Ledoit and Wolf for each class.
 
-    Along directions in which the covariance is zero, distances are not measured. As
-    long as no two points of a class differ, the metric is Euclidean.
+    Directions in which the covariance is zero do not count in distances. As long as no
+    two points of a class differ, the metric is Euclidean.
 
     Examples
     --------
@@ -186,21 +192,14 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     ) -> Self:
         """Change the metric. The means stay as they are, so this costs O(kd).
 
-        A metric of the covariance does not follow later points any more; the covariance
-        is not kept. A `metric_learner` that learns online is followed again by the next
-        :meth:`partial_fit`.
+        If the metric was that of the covariance, later points do not change it any
+        more, and the covariance is not kept. If `metric_learner` learns online, the
+        next :meth:`partial_fit` follows it again.
 
         Parameters
         ----------
-        metric : fitted learner, dict or array-like, default=None
-            The new metric, as for the parameter `metric_learner`; with `rows`, the
-            values of these rows, (n_rows, n_features).
-        rows : int or array-like of int, default=None
-            Rows of U to change, each at most once.
-        additive : bool, default=False
-            Add to `rows` instead of setting them.
-        low_rank : tuple (W, V), default=None
-            ``U += W Vᵀ``, with W of shape (k, p) and V of shape (n_features, p).
+        metric, rows, additive, low_rank : as in SketchedMahalanobisNeighbors
+            The new metric, or the change of U.
 
         Returns
         -------
@@ -295,17 +294,20 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
     @property
     def centroids_(self) -> Floats:
         """Means of the classes, a copy; not a number for a class without points."""
+        check_is_fitted(self)
         return np.where(self.class_count_[:, np.newaxis] > 0, self._means, np.nan)
 
     @property
     def components_(self) -> Floats:
         """U at present; a copy."""
+        check_is_fitted(self)
         U = self._metric()
         return np.eye(self.n_features_in_) if U is None else U.copy()
 
     @property
     def covariance_(self) -> Floats:
         """The covariance within classes after shrinkage."""
+        check_is_fitted(self)
         if self._scatter is None:
             raise AttributeError("The metric is not that of the covariance.")
         return shrunk(self._scatter / self.class_count_.sum(), self.shrinkage_)
@@ -319,16 +321,11 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
             self._begin(X, y, classes)
             if not weights.any():
                 raise ValueError("sample_weight must not be zero for all points.")
-        elif classes is not None:
-            [given] = class_lists(classes, 1)
-            if not np.array_equal(given, self.classes_):
-                raise ValueError(
-                    f"classes must be those of earlier calls, {listed(self.classes_)}, "
-                    f"got {listed(given)}."
-                )
+        else:
+            check_repeated(classes, [self.classes_])
         known = self.classes_
         if not self._fixed_classes:
-            self.classes_ = _joined(known, y)
+            self.classes_ = np.sort(_with_new(known, y))
         count, places = len(self.classes_), codes_of(known, self.classes_)
         weight, mean = np.zeros(count), np.zeros((count, X.shape[1]))
         weight[places], mean[places] = self.class_count_, self._means
@@ -339,7 +336,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         self._learn_metric(X, y, restart)
 
     def _begin(self, X, y, classes):
-        """Forget all points, and decide whether the metric is that of a covariance."""
+        """Start without points, and decide whether the metric is of the covariance."""
         d, metric = X.shape[1], self.metric_learner
         if own := isinstance(metric, str):
             checks.as_choice("metric_learner, if it is a string,", metric, _OWN)
@@ -458,13 +455,17 @@ def updated(moments, X, codes, weights):
     weight = moments.weight + added
     parts = weights, codes, np.arange(len(X) + 1)
     sums = sparse.csr_matrix(parts, shape=(len(X), len(weight))).T
+    # Columns of divisors, with 1 for classes without points.
+    of_new, of_all = (
+        np.where(total > 0, total, 1)[:, np.newaxis] for total in (added, weight)
+    )
     with np.errstate(over="ignore", invalid="ignore"):
-        mean = sums @ X.astype(np.float64) / _or_one(added)
+        mean = sums @ X.astype(np.float64) / of_new
         centred = X - mean[codes]
         # Sums of many points are rounded; this is what they lack.
-        rest = sums @ centred / _or_one(added)
+        rest = sums @ centred / of_new
         shift = mean + rest - moments.mean
-        mean = moments.mean + shift * (added[:, np.newaxis] / _or_one(weight))
+        mean = moments.mean + shift * (added[:, np.newaxis] / of_all)
         scatter = moments.scatter
         if scatter is not None:
             both = (moments.weight > 0) & (added > 0)
@@ -475,11 +476,6 @@ def updated(moments, X, codes, weights):
             checks.check_finite("X", scatter)
     _check_squares("X", mean)
     return Moments(weight, mean, scatter)
-
-
-def _or_one(weight):
-    """Weights as a column of divisors, with 1 in place of 0."""
-    return np.where(weight > 0, weight, 1)[:, np.newaxis]
 
 
 def shrunk(covariance, shrinkage):
@@ -541,17 +537,6 @@ def _check_squares(name, array):
     """Refuse numbers of which the sum of squares is not finite."""
     if not checks.surely_finite(array):
         raise ValueError(f"{name} has a value too large for squares in float64.")
-
-
-def _joined(classes, labels):
-    """Sorted classes with those of the labels, of which all are names or none is."""
-    are_names = [array.dtype.kind in "OUS" for array in (classes, labels)]
-    if are_names[0] != are_names[1]:
-        raise ValueError(
-            f"y must have labels as the classes {listed(classes)}, got "
-            f"{listed(labels[:1])}."
-        )
-    return np.union1d(classes, labels)
 
 
 def _as_priors(priors, weight, classes):

@@ -35,8 +35,8 @@ from ._supervised import SupervisedNeighborsBase, divided_by_weight
 _MOST_LISTED = 10
 
 
-# Some samplers of imbalanced-learn take a classifier only if it is an instance of
-# scikit-learn's class. It is registered and not inherited: the index is another one.
+# Some samplers of imbalanced-learn accept only instances of scikit-learn's classifier.
+# It is registered and not inherited, because the index is another one.
 @KNeighborsClassifier.register
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     """Classify by the neighbours under a Mahalanobis metric that keeps changing.
@@ -113,28 +113,15 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        super().__init__(
-            n_neighbors,
-            weights=weights,
-            metric_learner=metric_learner,
-            m=m,
-            L=L,
-            R=R,
-            eps=eps,
-            delta=delta,
-            lead=lead,
-            sketch=sketch,
-            n_candidates=n_candidates,
-            recall=recall,
-            adaptive=adaptive,
-            max_points=max_points,
-            metric=metric,
-            p=p,
-            metric_params=metric_params,
-            random_state=random_state,
-            n_jobs=n_jobs,
-        )
+        self.n_neighbors, self.weights = n_neighbors, weights
         self.class_weight = class_weight
+        self.metric_learner, self.max_points = metric_learner, max_points
+        self.m, self.L, self.R = m, L, R
+        self.eps, self.delta = eps, delta
+        self.lead, self.sketch = lead, sketch
+        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
+        self.metric, self.p, self.metric_params = metric, p, metric_params
+        self.random_state, self.n_jobs = random_state, n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
     def partial_fit(
@@ -167,14 +154,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
                 fitted._build(X, y, ids, known, **columns)
             self.__dict__ = fitted.__dict__
             return self
-        if classes is not None:
-            again = class_lists(classes, len(self._classes))
-            for held, given in zip(self._classes, again, strict=True):
-                if not np.array_equal(np.sort(held), given):
-                    raise ValueError(
-                        f"classes must be those of earlier calls, {listed(held)}, "
-                        f"got {listed(given)}."
-                    )
+        check_repeated(classes, self._classes)
         with self._maintenance.index.lock.changing(), self._keeping_classes():
             X, y, known, columns = self._validated(X, y, sample_weight)
             self._append(X, y, ids, known, **columns)
@@ -215,6 +195,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     @property
     def classes_(self) -> np.ndarray | list[np.ndarray]:
         """The classes in ascending order, or a list of them for several outputs."""
+        self._fitted()
         classes = [np.sort(known) for known in self._classes]
         return classes if self.outputs_2d_ else classes[0]
 
@@ -238,7 +219,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
             raise
 
     def _class_weights(self, output):
-        """What the votes of the classes of an output are multiplied by."""
+        """Factors of the votes for the classes of an output."""
         classes, given = self._classes[output], self.class_weight
         if isinstance(given, list):
             if len(given) != len(self._classes):
@@ -274,7 +255,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     def _filled(self, y, reset, classes=None):
         """Labels, and which of them are known; None if all are.
 
-        Where a label is not known, another one stands in its place.
+        A label that is not known is replaced by another one.
         """
         known = _are_labels(y)
         if known is None:
@@ -373,7 +354,14 @@ def _are_labels(y):
     if array.dtype.kind == "f":
         missing = np.isnan(array)
     else:
-        missing = np.array([_is_missing(one) for one in array.ravel().tolist()])
+        # NaN is not equal to itself; the names are those of pandas.
+        names = ("NoneType", "NAType", "NaTType")
+        missing = np.array(
+            [
+                type(one).__name__ in names or (isinstance(one, float) and one != one)
+                for one in array.ravel().tolist()
+            ]
+        )
     missing = missing.reshape(len(array), -1)
     if (missing.any(axis=1) != missing.all(axis=1)).any():
         row = np.flatnonzero(missing.any(axis=1) != missing.all(axis=1))[0]
@@ -383,15 +371,8 @@ def _are_labels(y):
     return ~missing[:, 0] if missing.any() else None
 
 
-def _is_missing(label):
-    """Whether a label is None, NaN, or what pandas has for it."""
-    if isinstance(label, float):
-        return label != label
-    return label is None or type(label).__name__ in ("NAType", "NaTType")
-
-
 def _in_one_type(y):
-    """Labels that are objects as numbers, unless they are strings or of other kinds.
+    """Labels, with objects that are not strings converted to numbers.
 
     >>> _in_one_type(np.array([3, 1], dtype=object)).dtype.kind
     'i'
@@ -408,12 +389,12 @@ def _in_one_type(y):
 
 
 def _with_new(classes, labels):
-    """Classes, and behind them the labels that are not among them."""
+    """Classes, followed by the labels that are not among them."""
     new = np.unique(labels)
     if (new.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):
         raise ValueError(
             f"y must have labels as the classes {listed(classes)}, got "
-            f"{new[0].item() if hasattr(new[0], 'item') else new[0]!r}."
+            f"{new[:1].tolist()[0]!r}."
         )
     new = new[~np.isin(new, classes)]
     return np.concatenate([classes, new]) if len(new) else classes
@@ -430,6 +411,18 @@ def class_lists(classes, n_outputs):
         expected = "an array" if n_outputs == 1 else f"a list of {n_outputs} arrays"
         raise ValueError(f"classes must be {expected}, got {classes!r}.")
     return [np.unique(np.asarray(known)) for known in lists]
+
+
+def check_repeated(classes, held):
+    """Refuse classes, unless None, that are not those of each output."""
+    if classes is None:
+        return
+    for known, given in zip(held, class_lists(classes, len(held)), strict=True):
+        if not np.array_equal(np.sort(known), given):
+            raise ValueError(
+                f"classes must be those of earlier calls, {listed(known)}, got "
+                f"{listed(given)}."
+            )
 
 
 def codes_of(labels, classes):
@@ -452,7 +445,7 @@ def codes_of(labels, classes):
 
 
 def listed(classes):
-    """Classes for a message, of many the first ten.
+    """Classes for a message; only the first ten if there are more.
 
     >>> listed(np.arange(12))
     '[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ...] (12 in all)'

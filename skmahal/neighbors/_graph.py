@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from numbers import Real
-from operator import attrgetter
 from typing import Literal
 
 from numpy.typing import ArrayLike
@@ -22,16 +21,35 @@ from skmahal._core.types import (
     Sketch,
 )
 
-from ._base import KNeighborsQueries, RadiusNeighborsQueries
+from ._base import KNeighborsQueries, RadiusNeighborsQueries, of_index
 from ._unsupervised import ExactNeighborsBase, UnlabelledNeighborsBase
 
 _MODE = {"mode": [StrOptions({"connectivity", "distance"})]}
 
 
 class GraphTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """An index whose `transform` is a graph from queries to its points."""
+    """An index whose `transform` is a graph from queries to its points.
 
-    _n_features_out = property(attrgetter("_maintenance.n"))
+    Subclasses define ``_graph_of(X)``.
+    """
+
+    _n_features_out = of_index("n", "Number of points.")
+
+    def transform(self, X: Rows) -> sparse.csr_matrix:
+        """Compute the graph from queries to points. O(kd + nd) a query at most.
+
+        Parameters
+        ----------
+        X : {array-like, sparse matrix} of shape (n_queries, n_features)
+            Queries.
+
+        Returns
+        -------
+        Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
+            The entries of a row are in order of distance.
+        """
+        self._fitted()
+        return self._graph_of(X)
 
 
 class SketchedMahalanobisNeighborsTransformer(
@@ -99,35 +117,17 @@ class SketchedMahalanobisNeighborsTransformer(
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.mode = mode
-        self.n_neighbors = n_neighbors
-        self.metric_learner = metric_learner
+        self.mode, self.n_neighbors = mode, n_neighbors
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.m, self.L, self.R = m, L, R
         self.eps, self.delta = eps, delta
-        self.lead = lead
-        self.sketch = sketch
-        self.n_candidates = n_candidates
-        self.recall = recall
-        self.adaptive = adaptive
-        self.max_points = max_points
+        self.lead, self.sketch = lead, sketch
+        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self.random_state, self.n_jobs = random_state, n_jobs
 
-    def transform(self, X: Rows) -> sparse.csr_matrix:
-        """Compute the graph from queries to points; cost as in :meth:`kneighbors`.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Returns
-        -------
-        Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
-            The entries of a row are in order of distance.
-        """
-        n = self._fitted().n
+    def _graph_of(self, X):
+        n = self._maintenance.n
         K = as_count("n_neighbors", self.n_neighbors)
         if self.mode == "distance" and n <= K:
             raise ValueError(
@@ -194,25 +194,9 @@ class SketchedMahalanobisRadiusTransformer(
         metric_params: Mapping[str, ArrayLike] | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.mode = mode
-        self.radius = radius
-        self.metric_learner = metric_learner
-        self.max_points = max_points
+        self.mode, self.radius, self.n_jobs = mode, radius, n_jobs
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.n_jobs = n_jobs
 
-    def transform(self, X: Rows) -> sparse.csr_matrix:
-        """Compute the graph from queries to points. O(kd + nd) a query at most.
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_queries, n_features)
-            Queries.
-
-        Returns
-        -------
-        Xt : sparse matrix of shape (n_queries, n_samples_fit), CSR
-            The entries of a row are in order of distance.
-        """
-        self._fitted()
+    def _graph_of(self, X):
         return self.radius_neighbors_graph(X, mode=self.mode, sort_results=True)

@@ -1,10 +1,10 @@
-"""Outliers among points that come and go, under a metric that changes."""
+"""Outlier detection while points are added and removed, and the metric changes."""
 
 import warnings
 from collections.abc import Mapping
 from copy import copy
 from numbers import Integral, Real
-from typing import Literal, Self
+from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -17,7 +17,7 @@ from skmahal._core.types import Auto, Floats, Metric, MetricName, Rows
 from ._base import KNeighborsQueries, workers
 from ._unsupervised import ExactNeighborsBase
 
-# Scores of scikit-learn below which duplicates are suspected.
+# As in scikit-learn, lower scores than this are due to duplicates.
 _SUSPECT = -1e7
 
 
@@ -94,12 +94,13 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
 
     Notes
     -----
-    With K neighbours, a point that is added costs one search, O(nd + nK) to find the
-    points that it becomes a neighbour of, and O(Kd) for each of these. A point that is
-    removed costs a search for each point that it was a neighbour of, about K. Scores of
-    all points within three steps along neighbours may change, O(K) each. A change of
-    more than a quarter of the points costs as much as :meth:`fit`, when scores are next
-    needed.
+    Methods that change points state the cost of the index. Scores cost more. With K
+    neighbours, :meth:`fit` takes n searches, O(n²d). A point that is added costs one
+    search, O(nd + nK) to find the points that it becomes a neighbour of, and O(Kd) for
+    each of these. A point that is removed costs a search for each point that it was a
+    neighbour of, about K. A point that is replaced costs both. Scores of all points
+    within three steps along neighbours may change, O(K) each. If more than a quarter of
+    the points change, all scores are computed again when they are next needed.
 
     A change of `n_neighbors`, `method` or `contamination` takes effect at the next
     :meth:`fit`.
@@ -150,14 +151,11 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         metric_params: Mapping[str, ArrayLike] | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.method = method
-        self.contamination = contamination
+        self.n_neighbors, self.n_jobs = n_neighbors, n_jobs
+        self.method, self.contamination = method, contamination
         self.novelty = novelty
-        self.metric_learner = metric_learner
-        self.max_points = max_points
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.n_jobs = n_jobs
 
     @property
     def negative_outlier_factor_(self) -> Floats:
@@ -174,38 +172,20 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
     @property
     def n_neighbors_(self) -> int:
         """Number of neighbours in use."""
+        self._fitted()
         return self._scores.K
 
     @property
     def n_searches_(self) -> int:
         """Searches for the neighbours of a point since `fit`, with those of `fit`."""
+        self._fitted()
         return self._scores.n_searches
-
-    def fit(
-        self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
-    ) -> Self:
-        """Learn the metric, index the points and score them. n searches, O(n²d).
-
-        Parameters
-        ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Points, at least two. A copy is kept, unless they are mapped from a file.
-        y : array-like of shape (n_samples,), default=None
-            Targets, for a `metric_learner` that needs them.
-        ids : array-like of shape (n_samples,), default=None
-            Different integers or strings that name the points.
-
-        Returns
-        -------
-        self : object
-        """
-        return super().fit(X, y, ids)
 
     @available_if(_requires(novelty=False))
     def fit_predict(
         self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
     ) -> np.ndarray:
-        """Fit, and say which of the points are outliers; cost as in :meth:`fit`.
+        """Fit, and predict which points are outliers; cost as in :meth:`fit`.
 
         Only with ``novelty=False``.
 
@@ -225,7 +205,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
 
     @available_if(_requires(novelty=True))
     def predict(self, X: Rows) -> np.ndarray:
-        """Say which of new data are outliers; cost as in :meth:`score_samples`.
+        """Predict which new data are outliers; cost as in :meth:`score_samples`.
 
         Only with ``novelty=True``.
 
@@ -280,94 +260,6 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         """
         return self._score(X)[0]
 
-    def partial_fit(
-        self, X: Rows, y: ArrayLike | None = None, ids: ArrayLike | None = None
-    ) -> Self:
-        """Add points at the end; the first call is `fit`.
-
-        O(nd + nK) each, and O(Kd) for every point that they become a neighbour of. If
-        there are `max_points` already, the oldest ones are replaced.
-
-        Parameters
-        ----------
-        X, y, ids : as in :meth:`fit`
-            Points to add, targets for a `metric_learner` that needs them in the first
-            call, or that learns online and continues, and ids; no other learner is
-            fitted again.
-
-        Returns
-        -------
-        self : object
-
-        Examples
-        --------
-        >>> import numpy as np
-        >>> from skmahal import MahalanobisOutlierDetector
-        >>> X = np.random.default_rng(0).normal(size=(1000, 5))
-        >>> detector = MahalanobisOutlierDetector().fit(X[:-1])
-        >>> detector.n_searches_
-        999
-        >>> detector.partial_fit(X[-1:]).n_searches_
-        1000
-        """
-        return super().partial_fit(X, y, ids)
-
-    def update_points(
-        self,
-        indices: ArrayLike | None = None,
-        X: Rows | None = None,
-        *,
-        ids: ArrayLike | None = None,
-    ) -> Self:
-        """Replace points. O(nd + nK) each, and about K searches of O(nd).
-
-        Parameters
-        ----------
-        indices : int, array-like of int, or array-like of bool, default=None
-            Positions, each at most once, or a mask.
-        X : {array-like, sparse matrix} of shape (n_points, n_features)
-            The new points.
-        ids : int, str or array-like of them, default=None
-            Ids of the points, in place of `indices`.
-
-        Returns
-        -------
-        self : object
-        """
-        return super().update_points(indices, X, ids=ids)
-
-    def remove_points(
-        self, indices: ArrayLike | None = None, *, ids: ArrayLike | None = None
-    ) -> Self:
-        """Remove points; later ones move up, as with `numpy.delete`.
-
-        O(nK), and about K searches of O(nd) for each point.
-
-        Parameters
-        ----------
-        indices : int, array-like of int, or array-like of bool, default=None
-            Positions of the points, or a mask. At least two points must be left.
-        ids : int, str or array-like of them, default=None
-            Ids of the points, in place of `indices`.
-
-        Returns
-        -------
-        self : object
-        """
-        index = self._fitted().index
-        with index.lock.changing():
-            version, n = index.version, index.n
-            indices = np.unique(self._chosen(index, indices, ids))
-            if n - len(indices) == 1:
-                raise ValueError(
-                    f"indices would leave one of the {n} points, expected at least two."
-                )
-            jobs, limited = self._workers(len(indices))
-            super().remove_points(indices)
-            with limited:
-                self._scores.follow_removal(version, indices, jobs)
-        return self
-
     def check(self) -> float:
         """Assert every invariant of the index and of the scores. O(n k d + n²d).
 
@@ -383,9 +275,9 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
 
     def _current(self):
         """A context with the scores of the present version, which does not change."""
-        held = self._scores
-        jobs, _ = workers(self.n_jobs, held.index, held.index.n)
-        return held.reading(jobs)
+        index = self._fitted().index
+        jobs, _ = workers(self.n_jobs, index, index.n)
+        return self._scores.reading(jobs)
 
     def _workers(self, n_points):
         """Threads for the searches after a change of some points, and their context."""
@@ -419,8 +311,8 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
             suspect = self.method == "lof" and held.scores.min() < _SUSPECT
         if suspect and not self.novelty:
             warnings.warn(
-                "X has so many equal points that scores are wrong; a larger "
-                f"n_neighbors than {self.n_neighbors} makes them right.",
+                "X has so many equal points that scores are wrong: increase "
+                f"n_neighbors, which is {self.n_neighbors}.",
                 stacklevel=4,
             )
 
@@ -433,6 +325,18 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
             with limited:
                 self._scores.follow_points(version, replaced, index.n - n, jobs)
             return replaced
+
+    def _remove(self, positions, given):
+        index = self._maintenance.index
+        version, n = index.version, index.n
+        if n - len(positions) == 1:
+            raise ValueError(
+                f"{given} would leave one of the {n} points, expected at least two."
+            )
+        jobs, limited = self._workers(len(positions))
+        super()._remove(positions, given)
+        with limited:
+            self._scores.follow_removal(version, positions, jobs)
 
     def _replace(self, indices, X, ids=None, **columns):
         index = self._maintenance.index

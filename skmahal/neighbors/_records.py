@@ -46,7 +46,7 @@ def as_objects(values):
 
 
 def _of_one_type(array):
-    """An array of objects as one of integers or strings, if all of them are that."""
+    """An array of objects as one of integers, or of strings, if all of them are."""
     values = array.tolist()
     for kinds in ((int, np.integer), (str,)):
         right = [isinstance(one, kinds) and not isinstance(one, bool) for one in values]
@@ -85,7 +85,8 @@ class Positions:
     """
 
     def __init__(self):
-        self._made_for, self._places = None, {}
+        # What :func:`weakref.ref` returns: a function that gives the points, or None.
+        self._made_for, self._places = (lambda: None), {}
 
     def of(self, ids, index):
         """Positions of the points with the ids, or a ValueError that names one."""
@@ -97,53 +98,44 @@ class Positions:
             raise ValueError(f"ids must be a vector, got shape {given.shape}.")
         places, found = self._current(index), []
         for one in np.atleast_1d(given).tolist():
-            found.append(places.get(one, -1) if _is_id(one) else -1)
+            found.append(_place(one, places))
             if found[-1] < 0:
                 raise ValueError(f"ids: no point of the index has the id {one!r}.")
         return np.array(found, dtype=np.intp)
 
     def has(self, one, index):
         """Whether a point has the id."""
-        return _is_id(one) and self._current(index).get(one, -1) >= 0
+        return _place(one, self._current(index)) >= 0
 
-    def follow(self, points, old, ids, positions, index):
-        """Take over ids that are new, and drop `old` ones, after a change of `points`.
+    def follow(self, points, index, old=(), ids=(), positions=()):
+        """Take over new `ids`, and drop `old` ones, after a change of `points`.
 
         If positions were not those of these points, they are made again when needed.
         """
-        if self._is_made_for(points):
-            for one in old.tolist():
+        if self._made_for() is points:
+            for one in old:
                 self._places.pop(one, None)
-            self._places.update(zip(ids.tolist(), positions.tolist(), strict=True))
+            self._places.update(zip(ids, positions, strict=True))
             self._made_for = ref(index.points)
 
     def _current(self, index):
+        """Positions by id; a range if they are the ids."""
         if not has_field(index, "id"):
-            return _Range(index.n)
-        if not self._is_made_for(index.points):
+            return range(index.n)
+        if self._made_for() is not index.points:
             ids = index.records["id"].tolist()
             self._places = dict(zip(ids, range(len(ids)), strict=True))
             self._made_for = ref(index.points)
         return self._places
 
-    def _is_made_for(self, points):
-        return self._made_for is not None and self._made_for() is points
 
-
-class _Range:
-    """Positions of points whose ids they are."""
-
-    def __init__(self, n):
-        self.n = n
-
-    def get(self, one, default):
-        whole = not isinstance(one, str)
-        return int(one) if whole and 0 <= one < self.n else default
-
-
-def _is_id(one):
-    """Whether a value may be an id, an integer or a string."""
-    return isinstance(one, int | np.integer | str) and not isinstance(one, bool)
+def _place(one, places):
+    """The position of the point with an id; -1 if there is none."""
+    if not isinstance(one, int | np.integer | str) or isinstance(one, bool):
+        return -1
+    if isinstance(places, range):
+        return int(one) if one in places else -1
+    return places.get(one, -1)
 
 
 class Arrivals:
@@ -162,7 +154,7 @@ class Arrivals:
 
     @contextmanager
     def reset_on_error(self):
-        """A context that forgets it if it raises: points that were taken may stay."""
+        """A context that resets if it raises: points that were to leave may stay."""
         try:
             yield
         except BaseException:
@@ -170,7 +162,7 @@ class Arrivals:
             raise
 
     def numbers(self, count, arrivals):
-        """Numbers for points that come now, beside those of all present points."""
+        """Numbers for new points, which follow those of all present points."""
         first = int(arrivals.max()) + 1 if self._next is None else self._next
         self._next = first + count
         return np.arange(first, self._next)

@@ -35,7 +35,7 @@ from ._base import (
 )
 from ._records import as_weights
 
-# Numbers at work for each neighbour of a query, beside its targets.
+# Numbers in memory for each neighbour of a query, beside its targets.
 _PER_NEIGHBOUR = 8
 
 # As in scikit-learn, word for word.
@@ -80,20 +80,14 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.weights = weights
-        self.metric_learner = metric_learner
+        self.n_neighbors, self.weights = n_neighbors, weights
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.m, self.L, self.R = m, L, R
         self.eps, self.delta = eps, delta
-        self.lead = lead
-        self.sketch = sketch
-        self.n_candidates = n_candidates
-        self.recall = recall
-        self.adaptive = adaptive
-        self.max_points = max_points
+        self.lead, self.sketch = lead, sketch
+        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self.random_state, self.n_jobs = random_state, n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
     def fit(
@@ -178,14 +172,12 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
 
         Parameters
         ----------
-        indices : int, array-like of int, or array-like of bool, default=None
-            Positions, each at most once, or a mask.
+        indices, ids : as in :meth:`update_points`
+            Positions or ids of the points.
         y : array-like of shape (n_points,) or (n_points, n_outputs)
             Their targets, as in :meth:`fit`.
         sample_weight : array-like of shape (n_points,), default=None
             Their weights; None leaves these as they are.
-        ids : int, str or array-like of them, default=None
-            Ids of the points, in place of `indices`.
 
         Returns
         -------
@@ -231,7 +223,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return self
 
     def _keeping_classes(self):
-        """A context that takes back what new targets have changed if it raises."""
+        """A context that restores the classes if it raises."""
         return nullcontext()
 
     def _are_known(self, records):
@@ -251,9 +243,9 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return X, *self._columns(y, known, sample_weight, reset, **options)
 
     def _plain(self, y, reset=False, **options):
-        """Targets without missing ones, and which of them were there.
+        """Targets, filled in where they are missing, and which of them are known.
 
-        The latter is None if all were.
+        The latter is None if all are.
         """
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
@@ -271,7 +263,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         The columns are targets and weights as they are stored.
         """
         count = y.size // len(y)
-        if not reset and count != (expected := self._n_outputs):
+        expected = count if reset else self._maintenance.records["target"].shape[1]
+        if count != expected:
             raise ValueError(f"y has {count} outputs, expected {expected}.")
         weights = as_weights(sample_weight, len(y))
         if self._numeric:
@@ -282,10 +275,6 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             self.outputs_2d_ = y.ndim == 2
         y = y[:, 0] if y.shape[1:] == (1,) else y
         return y, known, {"target": targets, "weight": weights}
-
-    @property
-    def _n_outputs(self):
-        return self._maintenance.records["target"].shape[1]
 
     def _decided(self, X, decide, *args):
         """Arrays that `decide` makes of the targets and weights of neighbours.
@@ -301,7 +290,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             rows_of, records = index.X if Q is None else Q, index.records
             count, K = rows_of.shape[0], as_count("n_neighbors", fitted.n_neighbors)
             n_classes = sum(map(len, getattr(fitted, "_classes", ())))
-            width = 2 * n_classes + (K + 2) * (fitted._n_outputs + _PER_NEIGHBOUR)
+            n_outputs = records["target"].shape[1]
+            width = 2 * n_classes + (K + 2) * (n_outputs + _PER_NEIGHBOUR)
             step = max(1, int(memory() // (8 * width)))
             for rows in slices(count, step):
                 own = np.arange(rows.start, rows.stop) if Q is None else None
@@ -398,7 +388,7 @@ def neighbour_weights(distances, weights):
 
 
 def divided_by_weight(values, weights):
-    """Values over the sum of the weights of each query, which must not be zero."""
+    """Values divided by the sum of the weights of each query, if that is not zero."""
     total = weights.sum(axis=1, keepdims=True)
     if not total.all():
         raise ValueError("weights must not sum to zero over the neighbours of a query.")

@@ -150,9 +150,9 @@ class SketchedMahalanobisNeighbors(
 
     The metric is :math:`d(x, z) = \|U(x - z)\|`. By default neighbours are exact:
     bounds from 8-bit codes, which do not depend on the metric, exclude most points with
-    certainty.
-    Distances to all points are within 1 ± `eps`, in the cheapest way that promises it.
-    When the metric or the points change, the index is updated and not built again.
+    certainty. Distances to all points are within 1 ± `eps`, in the cheapest way that
+    promises it. When the metric or the points change, the index is updated and not
+    built again.
 
     Parameters
     ----------
@@ -199,19 +199,18 @@ class SketchedMahalanobisNeighbors(
         average, in less time: points are grouped into cells, and only the nearest cells
         are searched. How many are needed is measured on points of the index and on
         recent queries, and measured again as metric and points change; see
-        :meth:`guarantee`. For queries unlike these, nothing is said. Distances are
+        :meth:`guarantee`. For queries unlike these, nothing is promised. Distances are
         exact. If there are few points, or if it saves no time, so are the neighbours.
         :meth:`radius_neighbors` is always exact.
     adaptive : bool, default=False
         Whether queries may be chosen based on earlier results. Then nothing random is
         used: neighbours are exact, distances are within 1 ± `eps` with certainty, and
         `m`, `L`, `R`, `lead`, `sketch`, `n_candidates` and `random_state` have no
-        effect.
-        `recall` must be None.
+        effect. `recall` must be None.
     max_points : int or None, default=None
-        Number of points that the index holds at most, a window of a stream. A point
-        that comes when there are so many takes the position of the point that was added
-        or replaced longest ago.
+        Number of points that the index holds at most, a window of a stream. If there
+        are so many, a new point takes the position of the one that was added or
+        replaced longest ago.
     metric : {"minkowski", "euclidean", "l2", "mahalanobis"}, default="minkowski"
         As in scikit-learn: the Euclidean metric, or with `metric_params` that of a
         covariance matrix.
@@ -300,20 +299,14 @@ class SketchedMahalanobisNeighbors(
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors = n_neighbors
-        self.radius = radius
-        self.metric_learner = metric_learner
+        self.n_neighbors, self.radius = n_neighbors, radius
+        self.metric_learner, self.max_points = metric_learner, max_points
         self.m, self.L, self.R = m, L, R
         self.eps, self.delta = eps, delta
-        self.lead = lead
-        self.sketch = sketch
-        self.n_candidates = n_candidates
-        self.recall = recall
-        self.adaptive = adaptive
-        self.max_points = max_points
+        self.lead, self.sketch = lead, sketch
+        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
         self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state = random_state
-        self.n_jobs = n_jobs
+        self.random_state, self.n_jobs = random_state, n_jobs
 
     def distances(self, X: Rows) -> Floats:
         """Distances from each query to all points, within 1 ± `eps`.
@@ -342,8 +335,8 @@ class SketchedMahalanobisNeighbors(
     def pair_distances(self, i: ArrayLike, j: ArrayLike) -> FloatOrFloats:
         """Distances between points of the index, within 1 ± `eps`.
 
-        O(mR + lead) each if `m` is a number. Otherwise they are exact, O(kd) each, or
-        for many pairs under a metric by one sketch.
+        O(mR + lead) each if `m` is a number. Otherwise they are exact, O(kd) each;
+        many pairs may be estimated from one sketch.
 
         Parameters
         ----------
@@ -373,9 +366,9 @@ class SketchedMahalanobisNeighbors(
             "sketch" keeps of a point x the numbers ``Π U x``, for one random Π with
             enough rows that all distances of a query are within 1 ± `eps` with
             probability at least 1 - `delta`, if the query does not depend on earlier
-            results. "codes" keeps U x in 8 bits a row of U; every distance is then
-            known to within an error that is stated. None is "codes" if `adaptive`, and
-            else "sketch".
+            results. "codes" keeps U x in 8 bits per row of U; the error of every
+            distance is then bounded, and the bounds are known. None is "codes" if
+            `adaptive`, and else "sketch".
 
         Returns
         -------

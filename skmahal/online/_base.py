@@ -413,7 +413,7 @@ class OnlineLearner(
         return check_components(self.init, "init", d, dtype)
 
     def _formed(self, X, name, dimensions):
-        """X, or its points by `preprocessor` if it has these dimensions of indices."""
+        """X, or the points of `preprocessor` if X has these dimensions of indices."""
         if self.preprocessor is None or sparse.issparse(X):
             return X
         array = np.asarray(X)
@@ -445,7 +445,7 @@ class OnlineLearner(
 
 
 def _warn_of_indices(points, y):
-    """Warn of labelled points that look like pairs of indices."""
+    """Warn about labelled points that look like pairs of indices."""
     if not isinstance(points, np.ndarray) or points.dtype.kind not in "iu":
         return
     if points.shape[1:] == (2,) and np.isin(np.asarray(y), (-1, 1)).all():
@@ -458,7 +458,7 @@ def _warn_of_indices(points, y):
 
 
 def points_of(indices, preprocessor, name):
-    """The points of an array of indices, which becomes one of one more dimension.
+    """The points of an array of indices, in an array of one more dimension.
 
     The preprocessor is an array with one point per row, or a function that returns such
     an array for a vector of indices. O(d) per index, and O(nd) if it is a list.
@@ -488,7 +488,7 @@ def points_of(indices, preprocessor, name):
 
 
 def best_threshold(distances, y, strategy, min_rate, beta):
-    """The threshold that is best for a strategy, one of the distances or less than all.
+    """The threshold that is best for a strategy: a distance, or less than all of them.
 
     The parameters are those of :meth:`OnlineLearner.calibrate_threshold`. O(n log n).
 
@@ -520,7 +520,7 @@ def best_threshold(distances, y, strategy, min_rate, beta):
 
 
 def _check_calibration(y, strategy, min_rate, beta):
-    """The signs of pairs, if a strategy can be followed with them."""
+    """The signs of pairs, if all arguments of a calibration are valid."""
     if not isinstance(strategy, str) or strategy not in _STRATEGIES:
         names = ", ".join(map(repr, _STRATEGIES))
         raise ValueError(f"strategy must be one of {names}, got {strategy!r}.")

@@ -9,7 +9,7 @@ from scipy.linalg.lapack import dpotrf, dpotri
 from skmahal._core.metric import LowRank
 from skmahal._core.saved import FLOATS, array_from, integer_from, require
 
-# A step is added to a matrix of at most so many numbers at once.
+# A step is added at once to a matrix of at most so many numbers.
 _SMALL = 2**14
 # Shifts of an inverse, in units of the mean eigenvalue of A.
 FIRST_SHIFT, _LEAST_SHIFT, _MOST_SHIFT = 0.01, 1e-3, 0.5
@@ -137,7 +137,7 @@ class MovingFactor:
 
     @classmethod
     def restored(cls, state):
-        """The object of which :meth:`saved` gave the `state`, as a new stream."""
+        """The object that was saved as `state`, as a new stream."""
         U = array_from(state, "U", FLOATS, (None, None))
         W = array_from(state, "W", (U.dtype,), (None, U.shape[0]))
         V = array_from(state, "V", (U.dtype,), (len(W), U.shape[1]))

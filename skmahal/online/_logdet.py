@@ -32,7 +32,7 @@ def lego_square(square, target, eta):
     """
     b = eta * square * target - 1
     root = hypot(b, 2 * sqrt(eta) * square)
-    # Either form, without cancellation.
+    # Of two equal forms, the one without cancellation.
     return (b + root) / (2 * eta * square) if b > 0 else 2 * square / (root - b)
 
 
@@ -108,7 +108,7 @@ class TargetLearner(OnlineLearner):
         narrow, largest = factor.dtype == np.float32, np.finfo(factor.dtype).max.item()
         differences = differences.astype(factor.dtype, copy=False)
         moved, parameter, v = self._moved, None, np.zeros(1)
-        # Copies: some releases of BLAS round by where in memory an array begins.
+        # Some releases of BLAS round depending on where an array begins, hence copies.
         for z, sign in zip(map(np.copy, differences), signs, strict=True):
             w = factor @ z
             wide = w.astype(np.float64) if narrow else w
@@ -158,7 +158,7 @@ class LEGO(TargetLearner):
     dissimilar_target : float, default=None
         Distance that dissimilar pairs should reach. None takes the 95th percentile.
     init : "identity" or array-like of shape (k, n_features), default="identity"
-        The initial matrix U. Directions outside its row space stay unmeasured.
+        The initial matrix U. Directions outside its row space never count.
     reservoir_size : int, default=128
         Number of labelled points that are kept to form pairs.
     n_pairs : int, default=4
@@ -234,13 +234,10 @@ class LEGO(TargetLearner):
         preprocessor: Preprocessor | None = None,
     ) -> None:
         self.eta = eta
-        self.similar_target = similar_target
-        self.dissimilar_target = dissimilar_target
-        self.init = init
-        self.reservoir_size = reservoir_size
-        self.n_pairs = n_pairs
+        self.similar_target, self.dissimilar_target = similar_target, dissimilar_target
+        self.init, self.preprocessor = init, preprocessor
+        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
         self.random_state = random_state
-        self.preprocessor = preprocessor
 
     @property
     def eta_(self) -> float:
@@ -344,10 +341,7 @@ class OnlineITML(TargetLearner):
         preprocessor: Preprocessor | None = None,
     ) -> None:
         self.gamma = gamma
-        self.similar_target = similar_target
-        self.dissimilar_target = dissimilar_target
-        self.init = init
-        self.reservoir_size = reservoir_size
-        self.n_pairs = n_pairs
+        self.similar_target, self.dissimilar_target = similar_target, dissimilar_target
+        self.init, self.preprocessor = init, preprocessor
+        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
         self.random_state = random_state
-        self.preprocessor = preprocessor

@@ -198,12 +198,9 @@ class POLA(OnlineLearner):
         random_state: RandomState = None,
         preprocessor: Preprocessor | None = None,
     ) -> None:
-        self.init = init
-        self.tol = tol
-        self.reservoir_size = reservoir_size
-        self.n_pairs = n_pairs
+        self.init, self.tol, self.preprocessor = init, tol, preprocessor
+        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
         self.random_state = random_state
-        self.preprocessor = preprocessor
 
     def _begin(self, points, labelled):
         super()._begin(points, labelled)

@@ -4,13 +4,7 @@ from copy import copy, deepcopy
 
 import numpy as np
 
-from skmahal._core.saved import (
-    FLOATS,
-    array_from,
-    generator_from,
-    integer_from,
-    require,
-)
+from skmahal._core.saved import FLOATS, array_from, integer_from, require
 
 
 class Reservoir:
@@ -74,10 +68,12 @@ class Reservoir:
 
     @classmethod
     def restored(cls, state):
-        """The reservoir of which :meth:`saved` gave the `state`."""
+        """The reservoir that was saved as `state`."""
         size = integer_from(state, "size", least=1)
         n_pairs = integer_from(state, "n_pairs", least=1)
-        reservoir = cls(size, n_pairs, generator_from(state["rng"]))
+        bits = np.random.PCG64(0)
+        bits.state = state["rng"]
+        reservoir = cls(size, n_pairs, np.random.Generator(bits))
         if state["points"] is not None:
             points = array_from(state, "points", FLOATS, (None, None))
             reservoir._points, reservoir._labels = points, state["labels"]

@@ -171,7 +171,7 @@ def test_words_have_the_numbers():
     assert f"L={found.sufficient_L} sketches" in text
     assert "delta=1e-05 does for 1000 queries" in text
     assert "- exact: 0.0 MB, 100 or 500 µs." in text
-    assert "- codes: 2.0 MB, - or 100 µs." in text
+    assert "- codes: 2.0 MB, 100 µs alone." in text
 
 
 @pytest.mark.parametrize("m", [16, 40, 48, 90, 160, 300])
