@@ -255,25 +255,33 @@ class Chunk:
     def nearest(self, Q, K, with_targets=False, U=None, exact=False):
         """Distances and positions of K neighbours, and their targets or None.
 
-        There are fewer if there are fewer points, and more if the K-th is about as far
-        as others: equal points, whose distances were rounded differently, may be in any
-        order. If `exact`, distances are in float64, from differences of coordinates and
-        U.
+        There are fewer if there are fewer points, and more for queries whose K-th is
+        about as far as others: equal points, whose distances were rounded differently,
+        may be in any order. Where other queries have none, the distance is infinite and
+        the position -1. If `exact`, distances are in float64, from differences of
+        coordinates and U.
         """
         most = min(len(self.index), 4 * K + _MORE)
         if not isinstance(self.index.n_candidates, str):
             most = min(most, K)
         width = min(K + 1, most)
         D, at = self.index.kneighbors(Q, width)
-        while width < most and (D[:, -1] <= (1 + _CLOSE) * D[:, K - 1]).any():
+        tied = np.arange(len(Q))
+        while width < most:
+            tied = tied[D[tied, width - 1] <= (1 + _CLOSE) * D[tied, K - 1]]
+            if not tied.size:
+                break
             width = min(2 * width, most)
-            D, at = self.index.kneighbors(Q, width)
+            # The others have nothing there, and sort it to the end.
+            D, at = _widened(D, width, np.inf), _widened(at, width, -1)
+            D[tied], at[tied] = self.index.kneighbors(Q[tied], width)
         if exact:
-            queries = np.repeat(np.arange(len(D)), D.shape[1])
-            D = np.empty(D.shape)
-            for here in slices(D.size, 1 << 12):
-                rows = self.index._fit_X[at.ravel()[here]]
-                D.ravel()[here] = pair_distances(Q[queries[here]], rows, U)
+            queries, places = np.nonzero(at >= 0)
+            D = D.astype(np.float64)
+            for here in slices(len(queries), 1 << 12):
+                some, which = queries[here], places[here]
+                rows = self.index._fit_X[at[some, which]]
+                D[some, which] = pair_distances(Q[some], rows, U)
         return D, at, self.targets[at] if with_targets else None
 
     def attempts(self, Q, size, seed):
@@ -390,6 +398,12 @@ def pair_distances(Q, X, U):
     return np.sqrt(squares)
 
 
+def _widened(values, width, fill):
+    """Columns up to a number, of which the new ones have one value."""
+    missing = width - values.shape[1]
+    return np.pad(values, ((0, 0), (0, missing)), constant_values=fill)
+
+
 def joined(parts, starts):
     """Distances, positions in the index, and targets or None of all candidates."""
     D = np.concatenate([part[0] for part in parts], axis=1)
@@ -424,7 +438,7 @@ def doubtful(D, K):
     array([[0, 1, 1, 0, 0, 0]])
     """
     near = np.zeros(D.shape, dtype=bool)
-    near[:, 1:] = np.diff(D, axis=1) <= _CLOSE * D[:, 1:]
+    near[:, 1:] = D[:, 1:] <= (1 + _CLOSE) * D[:, :-1]
     firsts = np.maximum.accumulate(np.where(near, 0, np.arange(D.shape[1])), axis=1)
     runs = near.copy()
     runs[:, :-1] |= near[:, 1:]

@@ -86,6 +86,25 @@ def test_ties_of_whole_numbers_are_those_of_a_local_index(client, rng):
             one.update_metric(low_rank=([1.0, 0.0, 2.0], [0.0, 1.0, 1.0]))
 
 
+def test_only_queries_with_ties_are_searched_again(rng, monkeypatch):
+    """One of many queries has a tie by chance, and the others need not wait for it."""
+    X = rng.normal(size=(500, 3))
+    X[100:120] = X[0]
+    chunk = Chunk(X, None, X.dtype)
+    source = Source(None, skmahal.SketchedMahalanobisNeighbors(n_jobs=1))
+    chunk.follow(Wanted(Log((0,)), Log((0,))), source)
+    numbers, search = [], chunk.index.kneighbors
+    counted = lambda Q, K: numbers.append((len(Q), K)) or search(Q, K)  # noqa: E731
+    monkeypatch.setattr(chunk.index, "kneighbors", counted)
+    for exact in (False, True):
+        D, at, _ = chunk.nearest(X[:6], 5, exact=exact)
+        np.testing.assert_array_equal(at[0, :21], [0, *range(100, 120)])
+        np.testing.assert_array_equal(at[1:, 0], np.arange(1, 6))
+        assert (at[1:, 6:] == -1).all()
+        np.testing.assert_array_equal(np.isinf(D), at == -1)
+    assert numbers == 2 * [(6, 6), (1, 12), (1, 24)]
+
+
 def test_float32_points_stay_float32(client, rng):
     X, U = problem(rng, dtype=np.float32)
     index = SketchedMahalanobisNeighbors(metric_learner=U, client=client)
