@@ -149,9 +149,14 @@ class NeighborsDisplay(_Display):
         features: tuple[int, int] = (0, 1),
         estimator_name: str | None = None,
     ) -> None:
-        self.queries, self.neighbors, self.distances = queries, neighbors, distances
-        self.image_shape, self.labels = image_shape, labels
-        self.points, self.components, self.features = points, components, features
+        self.queries = queries
+        self.neighbors = neighbors
+        self.distances = distances
+        self.image_shape = image_shape
+        self.labels = labels
+        self.points = points
+        self.components = components
+        self.features = features
         self.estimator_name = estimator_name
 
     @classmethod
@@ -421,8 +426,12 @@ class RecallDisplay(_Display):
         chosen: int,
         estimator_name: str | None = None,
     ) -> None:
-        self.budgets, self.recalls, self.seconds = budgets, recalls, seconds
-        self.exact_seconds, self.target, self.chosen = exact_seconds, target, chosen
+        self.budgets = budgets
+        self.recalls = recalls
+        self.seconds = seconds
+        self.exact_seconds = exact_seconds
+        self.target = target
+        self.chosen = chosen
         self.estimator_name = estimator_name
 
     @classmethod
@@ -552,7 +561,9 @@ class StreamAccuracyDisplay(_Display):
         first: int = 0,
         estimator_name: str | None = None,
     ) -> None:
-        self.correct, self.window, self.first = correct, window, first
+        self.correct = correct
+        self.window = window
+        self.first = first
         self.estimator_name = estimator_name
 
     @classmethod

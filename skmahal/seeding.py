@@ -91,7 +91,9 @@ class _Masses:
     """Masses of all points, as of some of the seeds, and the seeds since then."""
 
     def __init__(self, index, power, first, jobs):
-        self.index, self.power, self.jobs = index, power, jobs
+        self.index = index
+        self.power = power
+        self.jobs = jobs
         self.seeds, self.since = [first], [first]
         self.masses = np.full(index.n, np.inf)
         self._compute()

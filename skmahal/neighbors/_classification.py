@@ -113,15 +113,26 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors, self.weights = n_neighbors, weights
+        self.n_neighbors = n_neighbors
+        self.weights = weights
         self.class_weight = class_weight
-        self.metric_learner, self.max_points = metric_learner, max_points
-        self.m, self.L, self.R = m, L, R
-        self.eps, self.delta = eps, delta
-        self.lead, self.sketch = lead, sketch
-        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
-        self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state, self.n_jobs = random_state, n_jobs
+        self.metric_learner = metric_learner
+        self.max_points = max_points
+        self.m = m
+        self.L = L
+        self.R = R
+        self.eps = eps
+        self.delta = delta
+        self.lead = lead
+        self.sketch = sketch
+        self.n_candidates = n_candidates
+        self.recall = recall
+        self.adaptive = adaptive
+        self.metric = metric
+        self.p = p
+        self.metric_params = metric_params
+        self.random_state = random_state
+        self.n_jobs = n_jobs
 
     @fit_context(prefer_skip_nested_validation=False)
     def partial_fit(

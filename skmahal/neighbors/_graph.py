@@ -117,14 +117,25 @@ class SketchedMahalanobisNeighborsTransformer(
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.mode, self.n_neighbors = mode, n_neighbors
-        self.metric_learner, self.max_points = metric_learner, max_points
-        self.m, self.L, self.R = m, L, R
-        self.eps, self.delta = eps, delta
-        self.lead, self.sketch = lead, sketch
-        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
-        self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state, self.n_jobs = random_state, n_jobs
+        self.mode = mode
+        self.n_neighbors = n_neighbors
+        self.metric_learner = metric_learner
+        self.max_points = max_points
+        self.m = m
+        self.L = L
+        self.R = R
+        self.eps = eps
+        self.delta = delta
+        self.lead = lead
+        self.sketch = sketch
+        self.n_candidates = n_candidates
+        self.recall = recall
+        self.adaptive = adaptive
+        self.metric = metric
+        self.p = p
+        self.metric_params = metric_params
+        self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def _graph_of(self, X):
         n = self._maintenance.n
@@ -194,9 +205,14 @@ class SketchedMahalanobisRadiusTransformer(
         metric_params: Mapping[str, ArrayLike] | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.mode, self.radius, self.n_jobs = mode, radius, n_jobs
-        self.metric_learner, self.max_points = metric_learner, max_points
-        self.metric, self.p, self.metric_params = metric, p, metric_params
+        self.mode = mode
+        self.radius = radius
+        self.n_jobs = n_jobs
+        self.metric_learner = metric_learner
+        self.max_points = max_points
+        self.metric = metric
+        self.p = p
+        self.metric_params = metric_params
 
     def _graph_of(self, X):
         return self.radius_neighbors_graph(X, mode=self.mode, sort_results=True)

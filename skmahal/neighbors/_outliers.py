@@ -151,11 +151,16 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         metric_params: Mapping[str, ArrayLike] | None = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors, self.n_jobs = n_neighbors, n_jobs
-        self.method, self.contamination = method, contamination
+        self.n_neighbors = n_neighbors
+        self.n_jobs = n_jobs
+        self.method = method
+        self.contamination = contamination
         self.novelty = novelty
-        self.metric_learner, self.max_points = metric_learner, max_points
-        self.metric, self.p, self.metric_params = metric, p, metric_params
+        self.metric_learner = metric_learner
+        self.max_points = max_points
+        self.metric = metric
+        self.p = p
+        self.metric_params = metric_params
 
     @property
     def negative_outlier_factor_(self) -> Floats:

@@ -299,14 +299,25 @@ class SketchedMahalanobisNeighbors(
         random_state: RandomState = None,
         n_jobs: int | None = None,
     ) -> None:
-        self.n_neighbors, self.radius = n_neighbors, radius
-        self.metric_learner, self.max_points = metric_learner, max_points
-        self.m, self.L, self.R = m, L, R
-        self.eps, self.delta = eps, delta
-        self.lead, self.sketch = lead, sketch
-        self.n_candidates, self.recall, self.adaptive = n_candidates, recall, adaptive
-        self.metric, self.p, self.metric_params = metric, p, metric_params
-        self.random_state, self.n_jobs = random_state, n_jobs
+        self.n_neighbors = n_neighbors
+        self.radius = radius
+        self.metric_learner = metric_learner
+        self.max_points = max_points
+        self.m = m
+        self.L = L
+        self.R = R
+        self.eps = eps
+        self.delta = delta
+        self.lead = lead
+        self.sketch = sketch
+        self.n_candidates = n_candidates
+        self.recall = recall
+        self.adaptive = adaptive
+        self.metric = metric
+        self.p = p
+        self.metric_params = metric_params
+        self.random_state = random_state
+        self.n_jobs = n_jobs
 
     def distances(self, X: Rows) -> Floats:
         """Distances from each query to all points, within 1 ± `eps`.

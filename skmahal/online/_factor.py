@@ -50,7 +50,8 @@ class MovingFactor:
         self._small = U.size <= _SMALL
         dtype = np.dtype(np.float64) if self._small else U.dtype
         self.stored, self.shape = np.ascontiguousarray(U, dtype), U.shape
-        self.dtype, self.version = dtype, version
+        self.dtype = dtype
+        self.version = version
         self.stream = secrets.token_hex(16) if stream is None else stream
         self._W = np.empty((capacity, U.shape[0]), dtype)
         self._V = np.empty((capacity, U.shape[1]), dtype)

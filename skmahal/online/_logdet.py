@@ -234,9 +234,12 @@ class LEGO(TargetLearner):
         preprocessor: Preprocessor | None = None,
     ) -> None:
         self.eta = eta
-        self.similar_target, self.dissimilar_target = similar_target, dissimilar_target
-        self.init, self.preprocessor = init, preprocessor
-        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
+        self.similar_target = similar_target
+        self.dissimilar_target = dissimilar_target
+        self.init = init
+        self.preprocessor = preprocessor
+        self.reservoir_size = reservoir_size
+        self.n_pairs = n_pairs
         self.random_state = random_state
 
     @property
@@ -341,7 +344,10 @@ class OnlineITML(TargetLearner):
         preprocessor: Preprocessor | None = None,
     ) -> None:
         self.gamma = gamma
-        self.similar_target, self.dissimilar_target = similar_target, dissimilar_target
-        self.init, self.preprocessor = init, preprocessor
-        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
+        self.similar_target = similar_target
+        self.dissimilar_target = dissimilar_target
+        self.init = init
+        self.preprocessor = preprocessor
+        self.reservoir_size = reservoir_size
+        self.n_pairs = n_pairs
         self.random_state = random_state

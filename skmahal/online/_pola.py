@@ -198,8 +198,11 @@ class POLA(OnlineLearner):
         random_state: RandomState = None,
         preprocessor: Preprocessor | None = None,
     ) -> None:
-        self.init, self.tol, self.preprocessor = init, tol, preprocessor
-        self.reservoir_size, self.n_pairs = reservoir_size, n_pairs
+        self.init = init
+        self.tol = tol
+        self.preprocessor = preprocessor
+        self.reservoir_size = reservoir_size
+        self.n_pairs = n_pairs
         self.random_state = random_state
 
     def _begin(self, points, labelled):
