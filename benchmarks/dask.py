@@ -1,17 +1,24 @@
 """The index on Dask: overhead of one shard, more shards, and a model of both.
 
-The model of an operation on S shards, n points in all, and c cores at work:
+The model of an operation on S shards of n points in all, on W workers with c threads
+for a shard:
 
+- a worker has ``r = ⌈S / W⌉`` shards, one after the other;
 - a rank-one update sends ``8 (k + d) + h`` bytes to each shard, which reads its points
-  once: ``t(S) + (a n + b S) / c`` seconds;
+  once: ``t(S) + r (a n / S + b) / c`` seconds;
 - q queries send ``q d · itemsize + h`` bytes to each shard, and ``q K (itemsize + 8)``
-  come back: ``t(S) + bytes / B + q (a n + b S) / c`` seconds.
+  come back: ``2 t(S) + bytes / B + r q (a n / S + b) / c`` seconds. The second call
+  fetches points whose distances are too close to be ordered: of many queries, some
+  have such points.
 
-The constants a and b are measured on a local index of two sizes. The time t of a call
-that does nothing on S shards, the bytes B a second, and h, the bytes of a query beside
-its numbers, are measured on one worker. They predict updates and queries of 1, 2 and 4
-shards on as many worker processes, or as there are cores. Points are isotropic: a
-search then reads all of them, and its time is proportional to their number.
+The constants a and b of either operation are measured on local indexes of n / 8 and
+n / 2 points in the worker processes, while all of them are at work: they share memory
+and cores. The time t of a call that does nothing on S shards, the bytes B a second, and
+h, the bytes of a query beside its numbers, are measured on the cluster, too. They
+predict 1, 2 and 4 shards on as many worker processes, or as there are cores. Points are
+isotropic: a search then reads all of them, and its time is proportional to their
+number. The large case is that of cores and memory as fast as here when all are at work,
+and of another network.
 """
 
 import os
@@ -31,40 +38,37 @@ K = 10
 QUERIES = 500
 UPDATES = 10
 SHARDS = (1, 2, 4)
+# Seconds of an operation that is measured on all workers: they do not begin at once.
+AT_WORK = 2.0
 GOAL_RATIO, GOAL_SECONDS, GOAL_ERROR = 1.3, 0.05, 0.3
 
 # The case that is predicted, and bytes a second between two machines of it.
 LARGE = {"n": 10**9, "d": 1024, "k": 1024, "shards": 100, "workers": 100}
-LARGE |= {"cores": 800, "itemsize": 4}
+LARGE |= {"threads": 8, "itemsize": 4}
 NETWORK = 1e9
 
 
 def run(options, progress):
-    """Measure a local index, and 1, 2 and 4 shards on worker processes."""
+    """Measure 1, 2 and 4 shards on worker processes, and what the model needs."""
     n, d = (4000, 64) if options.quick else (50_000, 512)
     X, Q = _data.isotropic(n, d, QUERIES)
-    U = _data.dense_metric(d)
-    progress.begin("dask", len(SHARDS) + 2)
-    progress.step("local index")
-    local = [_local(X[:size], U, Q) for size in (n // 4, n)]
-    rows, constants = [], _slopes(local)
-    for shards in SHARDS:
-        workers = min(shards, os.cpu_count())
-        progress.step(f"{shards} shards")
+    U, rows = _data.dense_metric(d), []
+    progress.begin("dask", len(SHARDS) + 1)
+    for workers in sorted({min(shards, os.cpu_count()) for shards in SHARDS}):
         with _cluster(workers) as client:
-            rows.append(measure(client, shards, workers, X, U, Q))
-            if shards == 1:
-                constants |= _calls(client, X[:1000], Q)
-                constants["task_bytes"] = rows[0]["query_bytes"] - Q[:1].nbytes
-    for row in rows:
-        row["predicted"] = predict(row, constants)
+            constants = calibrate(client, n, d)
+            for shards in SHARDS:
+                if min(shards, os.cpu_count()) == workers:
+                    progress.step(f"{shards} shards")
+                    rows.append(measure(client, shards, workers, X, U, Q))
+                    # Of the first case, which is the same for all.
+                    task_bytes = rows[0]["query_bytes"] - Q[:1].nbytes
+                    rows[-1]["predicted"] = predict(rows[-1], constants, task_bytes)
     progress.step(f"{2 * d:,} features")
-    X, Q = _data.isotropic(n // 2, 2 * d, QUERIES)
-    local = [
-        _local(X[:size], _data.dense_metric(2 * d), Q) for size in (n // 8, n // 2)
-    ]
-    constants |= {**_slopes(local), "bytes_per_second": NETWORK}
-    large = {**LARGE, "predicted": predict(LARGE, constants)}
+    with _cluster(os.cpu_count()) as client:
+        constants = calibrate(client, n // 2, 2 * d)
+    constants |= {"bytes_per_second": NETWORK}
+    large = {**LARGE, "predicted": predict(LARGE, constants, task_bytes)}
     return _report.Result("dask", [*rows, large], judge(rows), notes(large))
 
 
@@ -72,7 +76,7 @@ def measure(client, shards, workers, X, U, Q):
     """Seconds and bytes of the operations; of one shard, beside a local index."""
     (n, d), rng = X.shape, np.random.default_rng(0)
     row = {"n": n, "d": d, "k": d, "shards": shards, "workers": workers}
-    row |= {"cores": workers, "itemsize": X.itemsize}
+    row |= {"threads": 1, "itemsize": X.itemsize}
     points = da.from_array(X, chunks=(-(-n // shards), -1))
     index = ShardedNeighbors(K, metric_learner=U, client=client)
     row["fit"] = _timing.timed(index.fit, points)[0]
@@ -96,20 +100,22 @@ def measure(client, shards, workers, X, U, Q):
     return row
 
 
-def predict(row, constants):
+def predict(row, constants, task_bytes):
     """Seconds and bytes of an update and of the queries, by the model."""
-    names = ("n", "d", "k", "shards", "cores", "itemsize")
-    n, d, k, S, cores, itemsize = (row[name] for name in names)
-    tasks = constants["call"] + (S - 1) * constants["more_shards"]
-    update = constants["update_point"] * n + constants["update_shard"] * S
-    search = constants["query_point"] * n + constants["query_shard"] * S
-    there = S * (QUERIES * d * itemsize + constants["task_bytes"])
+    names = ("n", "d", "k", "shards", "workers", "threads", "itemsize")
+    n, d, k, S, W, threads, itemsize = (row[name] for name in names)
+    call = constants["call"] + (S - 1) * constants["more_shards"]
+    update, search = (
+        -(-S // W) * (constants[name]["point"] * n / S + constants[name]["shard"])
+        for name in ("update", "queries")
+    )
+    there = S * (QUERIES * d * itemsize + task_bytes)
     back = S * QUERIES * K * (itemsize + 8)
     moved = (there + back) / constants["bytes_per_second"]
     return {
-        "update": tasks + update / cores,
-        "update_bytes": S * (8 * (k + d) + constants["task_bytes"]),
-        "queries": tasks + moved + QUERIES * search / cores,
+        "update": call + update / threads,
+        "update_bytes": S * (8 * (k + d) + task_bytes),
+        "queries": 2 * call + moved + search / threads,
         "queries_bytes": there + back,
     }
 
@@ -150,7 +156,7 @@ def notes(large):
     found = large["predicted"]
     return [
         f"The model for {large['n']:,} points of {large['d']:,} features on "
-        f"{large['workers']} workers with {large['cores']} cores in all: a rank-one "
+        f"{large['workers']} workers with {large['threads']} cores each: a rank-one "
         f"update takes {_report.seconds_text(found['update'])} and sends "
         f"{_report.bytes_text(found['update_bytes'])}; {QUERIES} queries take "
         f"{_report.seconds_text(found['queries'])} and move "
@@ -207,31 +213,37 @@ def _cluster(workers):
         yield client
 
 
-def _local(X, U, Q):
-    """Points of a local index, and seconds of an update and of a query in a batch."""
-    index, d = SketchedMahalanobisNeighbors(K, metric_learner=U, n_jobs=1), X.shape[1]
+def calibrate(client, n, d):
+    """Constants of the model, from local indexes on all workers and from calls."""
+    X, Q = _data.isotropic(1000, d, QUERIES)
+    constants = _calls(client, X, Q)
+    sizes, found = (n // 8, n // 2), []
+    for size in sizes:
+        work = [
+            client.submit(_local, size, d, workers=[address], pure=False)
+            for address in client.scheduler_info()["workers"]
+        ]
+        found.append(client.gather(work))
+    for name in ("update", "queries"):
+        # A call waits for the slowest worker.
+        less, more = (max(one[name] for one in each) for each in found)
+        point = (more - less) / (sizes[1] - sizes[0])
+        shard = max(more - point * sizes[1], 0.0)
+        constants[name] = {"point": point, "shard": shard}
+    return constants
+
+
+def _local(n, d):
+    """A task: seconds of an update and of the queries, of a local index."""
+    X, Q = _data.isotropic(n, d, QUERIES)
+    index = SketchedMahalanobisNeighbors(K, metric_learner=_data.dense_metric(d))
     index.fit(X).kneighbors(Q)
-    steps = iter(0.01 * np.random.default_rng(0).normal(size=(40, 2, d)))
+    step = tuple(0.01 * np.random.default_rng(0).normal(size=(2, d)))
     calls = {
-        "update": lambda: index.update_metric(low_rank=tuple(next(steps))),
-        "queries": lambda: index.kneighbors(Q),
+        "update": lambda: index.update_metric(low_rank=step),
+        "queries": lambda: index.kneighbors(Q, K + 1),
     }
-    with _timing.threads(1):
-        times = _timing.alternate(calls, rounds=5)
-    found = {name: _timing.median(seconds) for name, seconds in times.items()}
-    return {"n": len(X), **found}
-
-
-def _slopes(local):
-    """Seconds of a point and of a shard, from local indexes of two sizes."""
-    less, more = local
-    found = {}
-    for name, count in (("update", 1), ("queries", QUERIES)):
-        slope = (more[name] - less[name]) / (more["n"] - less["n"]) / count
-        rest = more[name] / count - slope * more["n"]
-        short = {"update": "update", "queries": "query"}[name]
-        found |= {f"{short}_point": slope, f"{short}_shard": max(rest, 0.0)}
-    return found
+    return {name: _median_of(call, AT_WORK) for name, call in calls.items()}
 
 
 def _calls(client, X, Q):
@@ -252,8 +264,12 @@ def _calls(client, X, Q):
     }
 
 
-def _median_of(call):
-    return _timing.median([_timing.timed(call)[0] for _ in range(30)])
+def _median_of(call, least=0.0):
+    """Median of the seconds of 30 calls, or of more if they take less than `least`."""
+    times = []
+    while len(times) < 30 or sum(times) < least:
+        times.append(_timing.timed(call)[0])
+    return _timing.median(times)
 
 
 def _echo(*given):

@@ -1,7 +1,7 @@
 """Clusters of worker processes, each started once."""
 
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import numpy as np
 import pytest
@@ -25,13 +25,25 @@ skmahal._core.kernels.find_spec = lambda name: None
 """
 
 
+class Cluster(LocalCluster):
+    """A local cluster that may lose a worker before it has heard of it.
+
+    Dask's own then raises KeyError, hears of no other worker from that on, and raises
+    the error again when it is closed.
+    """
+
+    def _update_worker_status(self, op, msg):
+        with suppress(KeyError):
+            super()._update_worker_status(op, msg)
+
+
 @contextmanager
 def started(n_workers=2, preload=()):
     """A cluster of processes with one thread each, and a client of it."""
     settings = {**SETTINGS, "distributed.worker.preload": list(preload)}
     with (
         dask.config.set(settings),
-        LocalCluster(
+        Cluster(
             n_workers=n_workers,
             threads_per_worker=1,
             processes=True,
