@@ -73,6 +73,7 @@ _SMALL = 1 << 15  # numbers of a space up to which it has no codes
 _FEW = 4  # queries below which each is searched by itself
 _MOST_BATCH = 256  # queries that are searched at a time
 _PILOT = 8  # first queries of a batch, on which "lead" is tried
+_PAUSE = 16  # single queries that go another way after one for which it was of no use
 _PAIRS = 4096  # pairs whose differences are computed at a time
 _FARTHEST = 1e25  # squares of more units than this have no bounds in float32
 _LEAST_UNIT = 1e-290  # squared lengths in smaller units have no bounds
@@ -280,7 +281,7 @@ class DenseSearch:
         rows, origin, norms, sizes, U = space
         n, d = self.n, self.d = rows.shape
         self.is_mapped, self._scaled, self._ordered = is_mapped(rows), None, None
-        self._given = {}
+        self._given, self._pauses = {}, {}
         self.plan = choose(n, d) if plan is None else plan
         if coded is None:
             coded = coding.without_codes(sizes, d)
@@ -391,6 +392,8 @@ class DenseSearch:
     def _by_cells(self, queries, K, jobs, working_bytes):
         """Exact neighbours by cells, and in another way where these are of no use."""
         count = len(queries.squares)
+        if count < _FEW and self._pausing("cells"):
+            return self.kneighbors(queries, K, jobs, working_bytes, cells=False)
         if count >= 8 * _PILOT:
             first = queries.some(slice(0, _PILOT))
             if 2 * np.count_nonzero(self.in_cells(first, K, None)[2] < 0) > _PILOT:
@@ -398,9 +401,19 @@ class DenseSearch:
         squares, indices, opened = self.in_cells(queries, K, None, jobs)
         left = np.flatnonzero(opened < 0)
         if left.size:
+            self._pauses["cells"] = _PAUSE
             rest = queries.some(left), K, jobs, working_bytes
             squares[left], indices[left] = self.kneighbors(*rest, cells=False)
         return squares, indices
+
+    def _pausing(self, way):
+        """Whether a way was of no use for a recent single query, and is not tried now.
+
+        Queries far from the data tend to follow each other. Only time depends on it.
+        """
+        left = self._pauses.get(way, 0)
+        self._pauses[way] = max(left - 1, 0)
+        return left > 0
 
     def _in_order(self, loops):
         """The cells as loops take them, with norms under the present metric. O(n)."""
@@ -499,7 +512,8 @@ class DenseSearch:
         """Fill in the neighbours of one query, whose bounds are made by all threads."""
         if way not in ("lead", "codes"):
             return self._find(queries, found, part, way, 1 << 24)
-        way = way if self.r_one else "codes"
+        if way == "lead" and (not self.r_one or self._pausing("lead")):
+            way = "codes"
         loops, *rest = self._arguments(queries, found, part, way)
         first, P, n, most = loops.Codes(*self.codes), self.P[:0], self.n, self.n
         if way == "lead":
@@ -519,6 +533,7 @@ class DenseSearch:
             if self.is_mapped:
                 release(self.space.rows)
             if found[2][part.start] < 0:
+                self._pauses["lead"] = _PAUSE
                 for values, start in zip(found, (n, np.inf, 0), strict=True):
                     values[part] = start
                 return self._find_one(queries, found, part, "codes", jobs)

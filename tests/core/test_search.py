@@ -156,6 +156,22 @@ def test_queries_far_from_all_points_are_answered():
         assert_nearest(np.sqrt(squares), indices, truth, 1e-9, 1e-9)
 
 
+@compiled
+def test_single_queries_from_outside_and_then_from_the_data():
+    X, rng = decaying(6000, 96, rate=0.8), np.random.default_rng(2)
+    found = searcher(X, None, r=8)
+    Q = np.vstack([rng.uniform(X.min(), X.max(), (40, 96)), X[:40] + 0.001])
+    truth, pauses = Oracle(None, X).query_all(Q), []
+    for at in range(len(Q)):
+        given = found.queries(Q[at : at + 1])
+        squares, indices = found.kneighbors(given, 5, way="lead")
+        assert_nearest(np.sqrt(squares), indices, truth[at : at + 1], 1e-7, 1e-9)
+        pauses.append(found._pauses["lead"])
+    # Leading coordinates are of no use for the first queries: three of 40 try them.
+    assert pauses[:40].count(search._PAUSE) == 3
+    assert set(pauses[60:]) == {0}
+
+
 GRID = {
     "clusters": (clusters(6000, 96, count=60, noise=0.1), None),
     "decaying": (decaying(6000, 96, rate=0.93), None),
