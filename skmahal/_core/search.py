@@ -39,10 +39,11 @@ _CODE, _CODE_COLUMN = 200, 0.04
 _ROW, _ROW_COLUMN = 100, 0.2
 
 # Of a bound from a code, when codes are read in order; of a coordinate in a product of
-# codes with a batch of queries, in one of all rows with one query, and of a distance
-# made of a product.
+# codes with a batch of queries, and of writing one of a query in whole numbers for it;
+# of a coordinate in a product of all rows with one query, and of a distance made of a
+# product.
 _IN_ORDER = 4
-_CODE_PRODUCT = 0.017
+_CODE_PRODUCT, _WHOLE = 0.017, 3.5
 _VECTOR = 0.15
 _FINISH = 1.5
 
@@ -158,7 +159,7 @@ def cost(way, n, d, r, opened, many):
     if way == "cells":
         return (r + n * opened) * _per_code(d) + last
     if way == "codes" and many:
-        return n * (d * _CODE_PRODUCT + 2 * _BOUND) + 2 * last
+        return n * (d * _CODE_PRODUCT + 2 * _BOUND) + d * _WHOLE + 2 * last
     if way == "codes":
         return n * (_IN_ORDER + d * _CODE_COLUMN) + last
     if way == "rows":
@@ -190,7 +191,7 @@ def cost_of_all(way, n, d, r, opened, many, itemsize=4):
     if way == "lead" and many:
         return n * ((r + 2) * _PRODUCT + _FINISH + row) + r * d * 2 * _PRODUCT
     if many:
-        return n * (d * _CODE_PRODUCT + _BOUND + _FINISH + row)
+        return n * (d * _CODE_PRODUCT + _BOUND + _FINISH + row) + d * _WHOLE
     columns, start = (r, r * d * _ROW_COLUMN) if way == "lead" else (d, 0)
     return n * (_IN_ORDER + columns * _CODE_COLUMN + _FINISH + row) + start
 

@@ -544,7 +544,10 @@ class SketchedMahalanobisNeighbors(
 
     def _distances(self, held, Q, served=False):
         """Distances to all points; `served` is as in :class:`MetricMaintenance`."""
-        jobs, limited = workers(self.n_jobs, held.index, Q.shape[0], LITTLE)
+        plan = held.index.plan
+        # Loops over codes have no threads of their own, as products of floats do.
+        little = {} if plan and plan.all_many == "codes" else {"little": LITTLE}
+        jobs, limited = workers(self.n_jobs, held.index, Q.shape[0], **little)
         with limited:
             if held.parameters["m"] != "auto" and self.engine_ == "exact":
                 return held.index.distances(Q, jobs)
