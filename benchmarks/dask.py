@@ -11,14 +11,14 @@ for a shard:
   fetches points whose distances are too close to be ordered: of many queries, some
   have such points.
 
-The constants a and b of either operation are measured on local indexes of n / 8 and
-n / 2 points in the worker processes, while all of them are at work: they share memory
-and cores. The time t of a call that does nothing on S shards, the bytes B a second, and
-h, the bytes of a query beside its numbers, are measured on the cluster, too. They
-predict 1, 2 and 4 shards on as many worker processes, or as there are cores. Points are
-isotropic: a search then reads all of them, and its time is proportional to their
-number. The large case is that of cores and memory as fast as here when all are at work,
-and of another network.
+The constants a and b of either operation are measured on local indexes of n / 8 and n /
+2 points in the worker processes, while all of them are at work: they share memory and
+cores. The time t of a call that does nothing on S shards, the bytes B a second, and h,
+the bytes of a query beside its numbers, are measured on the cluster, too. All are
+measured before and after a case, and their means count. They predict 1, 2 and 4 shards
+on as many worker processes, or as there are cores. Points are isotropic: a search then
+reads all of them, and its time is proportional to their number. The large case is that
+of cores and memory as fast as here when all are at work, and of another network.
 """
 
 import os
@@ -36,7 +36,7 @@ from . import _data, _plots, _report, _timing
 
 K = 10
 QUERIES = 500
-UPDATES = 10
+UPDATES = 30
 SHARDS = (1, 2, 4)
 # Seconds of an operation that is measured on all workers: they do not begin at once.
 AT_WORK = 2.0
@@ -56,14 +56,17 @@ def run(options, progress):
     progress.begin("dask", len(SHARDS) + 1)
     for workers in sorted({min(shards, os.cpu_count()) for shards in SHARDS}):
         with _cluster(workers) as client:
-            constants = calibrate(client, n, d)
+            before = calibrate(client, n, d)
             for shards in SHARDS:
                 if min(shards, os.cpu_count()) == workers:
                     progress.step(f"{shards} shards")
                     rows.append(measure(client, shards, workers, X, U, Q))
+                    after = calibrate(client, n, d)
                     # Of the first case, which is the same for all.
                     task_bytes = rows[0]["query_bytes"] - Q[:1].nbytes
+                    constants = halfway(before, after)
                     rows[-1]["predicted"] = predict(rows[-1], constants, task_bytes)
+                    before = after
     progress.step(f"{2 * d:,} features")
     with _cluster(os.cpu_count()) as client:
         constants = calibrate(client, n // 2, 2 * d)
@@ -231,6 +234,16 @@ def calibrate(client, n, d):
         shard = max(more - point * sizes[1], 0.0)
         constants[name] = {"point": point, "shard": shard}
     return constants
+
+
+def halfway(one, other):
+    """Means of the constants of two calibrations: machines become slower and faster."""
+    return {
+        name: halfway(value, other[name])
+        if isinstance(value, dict)
+        else (value + other[name]) / 2
+        for name, value in one.items()
+    }
 
 
 def _local(n, d):
