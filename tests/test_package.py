@@ -26,7 +26,11 @@ OPTIONAL = {"numba", "matplotlib", "metric_learn", "pandas", "dask"}
 APART = ("neighbors", "online")
 
 # What files of `_core` import beside NumPy, SciPy and the standard library.
-ALSO_IN_CORE = {"_numba": {"numba"}, "threads": {"joblib", "threadpoolctl"}}
+ALSO_IN_CORE = {
+    "_multiply": {"llvmlite", "numba"},
+    "_numba": {"numba"},
+    "threads": {"joblib", "threadpoolctl"},
+}
 
 
 def dotted(path):
