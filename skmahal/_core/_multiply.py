@@ -1,16 +1,20 @@
 """Products of codes with queries in whole numbers, as vector instructions.
 
 A loop over 8-bit codes that numba compiles fills half of a vector register. These loops
-are written in the language of LLVM instead: 16 codes are widened, multiplied with 16
-numbers of a query, and neighbouring products are added. That is one instruction on
-processors by Intel and AMD, which multiplies twice as many numbers as a product in
-float32, and a few on others.
+are built from LLVM instructions instead: 16 codes are widened, multiplied with 16
+numbers of a query, and neighbouring products are added. On Intel and AMD processors that
+is one instruction, with twice the throughput of products in float32; other processors
+need a few.
+
+numba keeps compiled loops by the date of `_numba.py`: after a change of this file, touch
+that one.
 """
 
 try:
     from llvmlite import ir
     from numba import types
     from numba.core import cgutils
+    from numba.core.errors import TypingError
     from numba.extending import intrinsic
 except ImportError:  # pragma: no cover - depends on what is installed
 
@@ -22,13 +26,15 @@ def multiplier(rows, queries):
     """A compiled function: the products of some rows of codes with some queries.
 
     ``multiply(codes, i, whole, c)`` is a tuple of ``codes[i + a] · whole[c + b]`` in
-    int32, for a below `rows` and, faster, for b below `queries`. Both arrays are
+    int32, for each a < `rows` and b < `queries`; b varies fastest. Both arrays are
     C-contiguous, `codes` int8 and `whole` int16, and have the same number of columns, a
     multiple of 32. Sums must not exceed int32.
     """
 
     @intrinsic
     def multiply(_, codes, i, whole, c):
+        if codes.layout != "C" or whole.layout != "C":
+            raise TypingError(f"rows are not C-contiguous: {codes}, {whole}")
         result = types.UniTuple(types.int32, rows * queries)
 
         def generate(context, builder, signature, arguments):
@@ -55,7 +61,7 @@ def _rows(context, builder, kind, array, first, count):
 
 def _sums(builder, columns, left, right):
     """Sums over all columns of the products of each row of codes with each query."""
-    # A single sum would wait for itself, so it is made in two halves.
+    # Additions to one sum wait for each other, so a single one is made in two halves.
     lanes = 16 if len(left) * len(right) > 1 else 32
     narrow, wide = (ir.VectorType(ir.IntType(32), size) for size in (lanes // 2, lanes))
     zero, step = ir.Constant(narrow, None), ir.Constant(columns.type, lanes)

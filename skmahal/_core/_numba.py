@@ -358,7 +358,7 @@ def _round_along(P, g, length, unit, rounded):
 def _bounds_from(products, start, factors, coded, norms, bounds):
     """Bounds of points from `start` on, from products of their codes with a query.
 
-    `factors` are of products, errors and rests.
+    `factors` multiply the products, errors and rests.
     """
     step, along, rest = factors
     stop = start + len(bounds)
@@ -455,13 +455,13 @@ def _block_products(codes, start, stop, whole, c, products):
 
 @njit(cache=True, nogil=True)
 def code_tile(start, whole, factors, coded, tile):
-    """Bounds, less norms, of the points from `start` on for a batch of queries.
+    """Bounds of the points from `start` on for a batch of queries, before norms.
 
     `whole` and `factors` are from :func:`round_queries`; the number of rows of `whole`
     is a multiple of three. A few codes at a time are multiplied with all queries, while
-    they are in cache.
+    they are in cache. Norms of the points are still to be added.
     """
-    products, none = np.empty((3, _ROWS), np.int32), np.zeros(_ROWS, np.float32)
+    products, zeros = np.empty((3, _ROWS), np.int32), np.zeros(_ROWS, np.float32)
     for first in range(0, tile.shape[1], _ROWS):
         here, size = start + first, min(_ROWS, tile.shape[1] - first)
         for c in range(0, len(tile), 3):
@@ -469,7 +469,7 @@ def code_tile(start, whole, factors, coded, tile):
             for b in range(min(3, len(tile) - c)):
                 three = factors[c + b, 0], factors[c + b, 1], factors[c + b, 2]
                 out = tile[c + b, first : first + size]
-                _bounds_from(products[b], here, three, coded, none, out)
+                _bounds_from(products[b], here, three, coded, zeros, out)
 
 
 # Division by zero must not be looked for: a loop that does is not vectorised.

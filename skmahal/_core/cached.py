@@ -533,7 +533,11 @@ def restored(values):
         arrays |= _restored_cells(values, n, d, arrays["coded"])
     rest = {"version": version, "caches": caches, "plan": plan}
     rest.update({name: float(values[name]) for name in _NUMBERS})
-    return State(points, U, **arrays, **rest)
+    state = State(points, U, **arrays, **rest)
+    if not available():
+        # Saved where numba is installed: without it, codes and cells are not read.
+        return state._replace(coded=None, plan=None, cells=None, probings={})
+    return state
 
 
 def _restored_records(columns, n):

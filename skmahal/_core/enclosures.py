@@ -63,8 +63,8 @@ def _one(search, loops, queries, goal, out, jobs):
 def _many(search, loops, queries, goal, out, jobs):
     """Distances of many queries, from codes or from leading coordinates.
 
-    A product is reduced by its width: two factors of the query times two columns of the
-    point.
+    The width of a bound is the sum of two products, each of a factor of the query and a
+    column of the point. Tiles already have it subtracted.
     """
     bases = (queries.squares / search.norm_unit * (1 - 8 * _EPS)).astype(np.float32)
     batch = queries.some(slice(None)), loops.Candidates(*search.candidates)

@@ -591,7 +591,7 @@ class MetricMaintenance:
     @property
     def _pooled(self):
         """One sketch with enough rows for all distances of a query, and no others."""
-        with self.index.lock.deriving:
+        with self.index.lock.reading(), self.index.lock.deriving:
             pool, rows = self._pool, self._pooled_rows(self.n)
             grown = pool is not None and pool.k == self.k
             if not grown or pool.m < rows:
@@ -614,7 +614,7 @@ class MetricMaintenance:
     @property
     def _sketches(self):
         """The sketches for the present n and k: new ones if those held do not fit."""
-        with self.index.lock.deriving:
+        with self.index.lock.reading(), self.index.lock.deriving:
             n, k = self.n, self.k
             if self._held.k != k or self._held.m < self._rows(n, k):
                 # If there are more points, enough rows for twice as many.

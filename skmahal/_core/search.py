@@ -39,11 +39,11 @@ _CODE, _CODE_COLUMN = 200, 0.04
 _ROW, _ROW_COLUMN = 100, 0.2
 
 # Of a bound from a code, when codes are read in order; of a coordinate in a product of
-# codes with a batch of queries, and of writing one of a query in whole numbers for it;
-# of a coordinate in a product of all rows with one query, and of a distance made of a
+# codes with a batch of queries, and of rounding one coordinate of a query for it; of a
+# coordinate in a product of all rows with one query, and of a distance made of a
 # product.
 _IN_ORDER = 4
-_CODE_PRODUCT, _WHOLE = 0.017, 3.5
+_CODE_PRODUCT, _ROUND_QUERY = 0.017, 3.5
 _VECTOR = 0.15
 _FINISH = 1.5
 
@@ -74,7 +74,7 @@ _SMALL = 1 << 15  # numbers of a space up to which it has no codes
 _FEW = 4  # queries below which each is searched by itself
 _MOST_BATCH = 256  # queries that are searched at a time
 _PILOT = 8  # first queries of a batch, on which "lead" is tried
-_PAUSE = 16  # single queries that go another way after one for which it was of no use
+_PAUSE = 16  # single queries that skip what did not help one before them
 _PAIRS = 4096  # pairs whose differences are computed at a time
 _FARTHEST = 1e25  # squares of more units than this have no bounds in float32
 _LEAST_UNIT = 1e-290  # squared lengths in smaller units have no bounds
@@ -159,7 +159,7 @@ def cost(way, n, d, r, opened, many):
     if way == "cells":
         return (r + n * opened) * _per_code(d) + last
     if way == "codes" and many:
-        return n * (d * _CODE_PRODUCT + 2 * _BOUND) + d * _WHOLE + 2 * last
+        return n * (d * _CODE_PRODUCT + 2 * _BOUND) + d * _ROUND_QUERY + 2 * last
     if way == "codes":
         return n * (_IN_ORDER + d * _CODE_COLUMN) + last
     if way == "rows":
@@ -191,7 +191,7 @@ def cost_of_all(way, n, d, r, opened, many, itemsize=4):
     if way == "lead" and many:
         return n * ((r + 2) * _PRODUCT + _FINISH + row) + r * d * 2 * _PRODUCT
     if many:
-        return n * (d * _CODE_PRODUCT + _BOUND + _FINISH + row) + d * _WHOLE
+        return n * (d * _CODE_PRODUCT + _BOUND + _FINISH + row) + d * _ROUND_QUERY
     columns, start = (r, r * d * _ROW_COLUMN) if way == "lead" else (d, 0)
     return n * (_IN_ORDER + columns * _CODE_COLUMN + _FINISH + row) + start
 
@@ -393,7 +393,7 @@ class DenseSearch:
     def _by_cells(self, queries, K, jobs, working_bytes):
         """Exact neighbours by cells, and in another way where these are of no use."""
         count = len(queries.squares)
-        if count < _FEW and self._pausing("cells"):
+        if count < _FEW and self._skips("cells"):
             return self.kneighbors(queries, K, jobs, working_bytes, cells=False)
         if count >= 8 * _PILOT:
             first = queries.some(slice(0, _PILOT))
@@ -402,13 +402,14 @@ class DenseSearch:
         squares, indices, opened = self.in_cells(queries, K, None, jobs)
         left = np.flatnonzero(opened < 0)
         if left.size:
-            self._pauses["cells"] = _PAUSE
+            if count < _FEW:
+                self._pauses["cells"] = _PAUSE
             rest = queries.some(left), K, jobs, working_bytes
             squares[left], indices[left] = self.kneighbors(*rest, cells=False)
         return squares, indices
 
-    def _pausing(self, way):
-        """Whether a way was of no use for a recent single query, and is not tried now.
+    def _skips(self, way):
+        """Whether to skip a way because it did not help a recent single query.
 
         Queries far from the data tend to follow each other. Only time depends on it.
         """
@@ -472,7 +473,7 @@ class DenseSearch:
         """Slices of points; products of queries with them, norms, and shifts of these.
 
         The sum of the three is a lower bound of a squared distance less ‖Uq‖², in units
-        of `norm_unit`. Products are with leading coordinates or with rows.
+        of `norm_unit`. Products are with leading coordinates, codes or rows.
         """
         _, gradients, _, lengths = queries
         norms, shifts = self.norms, np.zeros(len(lengths), np.float32)
@@ -513,7 +514,7 @@ class DenseSearch:
         """Fill in the neighbours of one query, whose bounds are made by all threads."""
         if way not in ("lead", "codes"):
             return self._find(queries, found, part, way, 1 << 24)
-        if way == "lead" and (not self.r_one or self._pausing("lead")):
+        if way == "lead" and (not self.r_one or self._skips("lead")):
             way = "codes"
         loops, *rest = self._arguments(queries, found, part, way)
         first, P, n, most = loops.Codes(*self.codes), self.P[:0], self.n, self.n

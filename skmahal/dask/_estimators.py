@@ -18,7 +18,7 @@ from skmahal._core.threads import slices
 from skmahal._core.tree import draw
 from skmahal._estimator import generator_from, undo_on_error
 from skmahal.neighbors._base import in_type
-from skmahal.neighbors._classification import _vote, _with_new, codes_of
+from skmahal.neighbors._classification import _vote, codes_of, with_new_classes
 from skmahal.neighbors._regression import _mean_targets
 from skmahal.neighbors._supervised import neighbour_weights
 
@@ -939,7 +939,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedQueries):
             check_classification_targets(np.concatenate(self._classes))
             return
         pairs = zip(self._classes, columns, strict=True)
-        self._classes = [_with_new(*pair) for pair in pairs]
+        self._classes = [with_new_classes(*pair) for pair in pairs]
 
     def _decider(self):
         return Votes(self._classes, len(self._output_shape) == 1)

@@ -272,7 +272,7 @@ class Chunk:
             if not tied.size:
                 break
             width = min(2 * width, most)
-            # The others have nothing there, and sort it to the end.
+            # Other queries get infinite distances there, which sort last.
             D, at = _widened(D, width, np.inf), _widened(at, width, -1)
             D[tied], at[tied] = self.index.kneighbors(Q[tied], width)
         if exact:
@@ -399,7 +399,7 @@ def pair_distances(Q, X, U):
 
 
 def _widened(values, width, fill):
-    """Columns up to a number, of which the new ones have one value."""
+    """Add columns that are filled with one value, up to `width`."""
     missing = width - values.shape[1]
     return np.pad(values, ((0, 0), (0, missing)), constant_values=fill)
 

@@ -21,11 +21,11 @@ from skmahal._core.types import Auto, Floats, Metric, Rows
 from skmahal._estimator import Persistent, require_width, undo_on_error, validated
 
 from ._classification import (
-    _with_new,
     check_repeated,
     class_lists,
     codes_of,
     listed,
+    with_new_classes,
 )
 from ._records import as_weights
 
@@ -325,7 +325,7 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
             check_repeated(classes, [self.classes_])
         known = self.classes_
         if not self._fixed_classes:
-            self.classes_ = np.sort(_with_new(known, y))
+            self.classes_ = np.sort(with_new_classes(known, y))
         count, places = len(self.classes_), codes_of(known, self.classes_)
         weight, mean = np.zeros(count), np.zeros((count, X.shape[1]))
         weight[places], mean[places] = self.class_count_, self._means

@@ -304,7 +304,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         elif not self._fixed and len(given):
             pairs = zip(self._classes, given.T, strict=True)
             # In place: copies of the estimator that read the index see them too.
-            self._classes[:] = [_with_new(*pair) for pair in pairs]
+            self._classes[:] = [with_new_classes(*pair) for pair in pairs]
         codes = np.full(columns.shape, -1)
         if len(given):
             pairs = zip(given.T, self._classes, strict=True)
@@ -399,7 +399,7 @@ def _in_one_type(y):
     return np.array(array.tolist())
 
 
-def _with_new(classes, labels):
+def with_new_classes(classes, labels):
     """Classes, followed by the labels that are not among them."""
     new = np.unique(labels)
     if (new.dtype.kind in "OUS") != (classes.dtype.kind in "OUS"):

@@ -544,9 +544,10 @@ class SketchedMahalanobisNeighbors(
 
     def _distances(self, held, Q, served=False):
         """Distances to all points; `served` is as in :class:`MetricMaintenance`."""
-        plan = held.index.plan
-        # Loops over codes have no threads of their own, as products of floats do.
-        little = {} if plan and plan.all_many == "codes" else {"little": LITTLE}
+        little = {"little": LITTLE}
+        if held._way(Q.shape[0]) == "enclosed" and held.index.plan.all_many == "codes":
+            # Loops over codes have no threads of their own, as products of floats do.
+            little = {}
         jobs, limited = workers(self.n_jobs, held.index, Q.shape[0], **little)
         with limited:
             if held.parameters["m"] != "auto" and self.engine_ == "exact":

@@ -1,8 +1,10 @@
 """Compiled loops: what is said while they are made, and without numba."""
 
+import joblib
 import numpy as np
 import pytest
 
+from skmahal import SketchedMahalanobisNeighbors
 from skmahal._core.kernels import available
 from tests.scripts import run_script
 
@@ -68,3 +70,32 @@ def test_products_of_codes_in_whole_numbers(shape, columns):
         expected = codes[1 : rows + 1].astype(int) @ whole[2 : queries + 2].T
         found = np.reshape(first(codes, whole.astype(np.int16)), shape)
         np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.skipif(not available(), reason="needs numba")
+@pytest.mark.parametrize("recall", [None, 0.9])
+def test_an_index_saved_with_numba_answers_without_it(recall, tmp_path):
+    X = np.random.default_rng(0).normal(size=(6000, 64)).astype(np.float32)
+    index = SketchedMahalanobisNeighbors(5, radius=8.0, recall=recall).fit(X)
+    index.kneighbors(X[:3])
+    path = tmp_path / "index.joblib"
+    joblib.dump(index, path)
+    run_script(
+        f"""
+        import joblib
+        index = joblib.load({str(path)!r})
+        X = np.random.default_rng(0).normal(size=(6000, 64)).astype(np.float32)
+        truth = Oracle(None, X).query_all(X[:7])
+        for queries in (X[:7], X[:1]):
+            distances, _ = index.kneighbors(queries)
+            exact = np.sort(truth[: len(queries)], axis=1)[:, :5]
+            np.testing.assert_allclose(distances, exact, rtol=1e-5, atol=1e-5)
+            _, found = index.radius_neighbors(queries)
+            for at, near in enumerate(found):
+                assert set(near) == set(np.flatnonzero(truth[at] <= 8.0))
+            found = index.distances(queries)
+            assert (abs(found - truth[: len(queries)]) <= 0.2 * truth.max()).all()
+        index.check()
+        """,
+        numba=False,
+    )
