@@ -2,12 +2,12 @@
 
 A loop over 8-bit codes that numba compiles fills half of a vector register. These loops
 are built from LLVM instructions instead: 16 codes are widened, multiplied with 16
-numbers of a query, and neighbouring products are added. On Intel and AMD processors that
-is one instruction, with twice the throughput of products in float32; other processors
-need a few.
+numbers of a query, and neighbouring products are added. On Intel and AMD processors
+that is one instruction, with twice the throughput of products in float32; other
+processors need a few.
 
-numba keeps compiled loops by the date of `_numba.py`: after a change of this file, touch
-that one.
+numba keeps compiled loops by the date of `_numba.py`: after a change of this file,
+touch that one.
 """
 
 try:
