@@ -81,7 +81,8 @@ _LEAST_UNIT = 1e-290  # squared lengths in smaller units have no bounds
 _LEAST_LENGTH = 1e-140  # the square of a smaller length is not a normal number
 
 # Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
-# coordinates are worth more, since they leave fewer codes the more of them are known.
+# coordinates and codes are worth more: the more of them are known, the fewer points are
+# evaluated before the nearest ones.
 _TILE_BYTES = {"rows": 1 << 21, "codes": 1 << 23, "lead": 1 << 23}
 
 # Bytes of rows that are read at a time, if these are mapped from a file.

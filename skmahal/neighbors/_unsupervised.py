@@ -544,11 +544,11 @@ class SketchedMahalanobisNeighbors(
 
     def _distances(self, held, Q, served=False):
         """Distances to all points; `served` is as in :class:`MetricMaintenance`."""
-        little = {"little": LITTLE}
-        if held._way(Q.shape[0]) == "enclosed" and held.index.plan.all_many == "codes":
+        count, little = Q.shape[0], {"little": LITTLE}
+        if count > 1 and held._way(count) == "enclosed":
             # Loops over codes have no threads of their own, as products of floats do.
-            little = {}
-        jobs, limited = workers(self.n_jobs, held.index, Q.shape[0], **little)
+            little = {} if held.index.plan.all_many == "codes" else little
+        jobs, limited = workers(self.n_jobs, held.index, count, **little)
         with limited:
             if held.parameters["m"] != "auto" and self.engine_ == "exact":
                 return held.index.distances(Q, jobs)
