@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+import time
 
 import numpy as np
 import pytest
@@ -501,3 +502,31 @@ def test_readers_see_one_version_while_sketches_are_replaced(rng):
             thread.join()
     assert not failures
     index.check()
+
+
+def test_reading_m_does_not_undo_what_another_thread_adds(monkeypatch):
+    """Sketches that no longer fit are dropped by a reader while points are added."""
+    rng = np.random.default_rng(0)
+    held = MetricMaintenance(None, rng.normal(size=(100, 8)), seed=0)
+    held.append(rng.normal(size=(20_000, 8)))
+    take, reader, waiting = held.index.set_state, [], threading.Event()
+
+    def slow(state):
+        if threading.get_ident() in reader:
+            waiting.set()
+            # The writer commits now, if it does not wait for this thread.
+            time.sleep(0.3)
+        take(state)
+
+    def read():
+        reader.append(threading.get_ident())
+        return held.m
+
+    monkeypatch.setattr(held.index, "set_state", slow)
+    thread = threading.Thread(target=read)
+    thread.start()
+    assert waiting.wait(60)
+    held.append(rng.normal(size=(5, 8)))
+    thread.join()
+    assert held.n == 20_105
+    assert held.version == 2
