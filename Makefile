@@ -12,7 +12,7 @@ ONE_THREAD = OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test stress test-oldest test-clients bench docs lint format dist clean
+.PHONY: help demo test test-slow stress test-oldest test-clients bench docs lint format dist clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s %s\n", $$1, $$2}' Makefile
@@ -24,7 +24,10 @@ test: lint ## lint, then run the tests and doctests, for 10 to 15 minutes
 	@echo "tests and doctests, $(JOBS) at a time: 10 to 15 minutes on two cores"
 	@$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS)
 
-stress: $(VENV)/test.stamp ## run the slow tests, for ten minutes
+test-slow: $(VENV)/test.stamp ## run the tests that take seconds each, for MINUTES minutes
+	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS) -m "slow and not stress"
+
+stress: $(VENV)/test.stamp ## run the tests that take minutes each
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS) -m stress
 
 test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies

@@ -97,7 +97,7 @@ def parsed(arguments):
     parser.add_argument(
         "--exact-only",
         action="store_true",
-        help="leave out hnswlib and pynndescent, which are slow to build or compile",
+        help="leave out hnswlib, which is slow to build",
     )
     parser.add_argument(
         "--against",

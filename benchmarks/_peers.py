@@ -235,27 +235,7 @@ class Hnsw:
         return self.index.knn_query(transformed(Q, self.U), k=self.K)[0].astype(np.intp)
 
 
-class PyNNDescent:
-    """pynndescent, approximate."""
-
-    name = "pynndescent"
-    needs = "pynndescent"
-    exact = False
-
-    def fit(self, X, U, Y, K):
-        from pynndescent import NNDescent
-
-        self.K, self.U = K, U
-        self.index = NNDescent(Y, n_neighbors=max(30, K), random_state=0, n_jobs=CORES)
-        self.index.prepare()
-        return self
-
-    def kneighbors(self, Q):
-        return self.index.query(transformed(Q, self.U), k=self.K, epsilon=0.2)[0]
-
-
 EXACT = [Faiss, Panorama, Usearch, ScikitLearn, ByHand]
-APPROXIMATE = [Hnsw, PyNNDescent]
 
 
 def installed(peers):
@@ -265,7 +245,7 @@ def installed(peers):
 
 def missing():
     """Names of the peers that are not installed."""
-    everyone = [*EXACT, *APPROXIMATE]
+    everyone = [*EXACT, Hnsw]
     return [peer.name for peer in everyone if find_spec(peer.needs) is None]
 
 

@@ -24,7 +24,6 @@ _PACKAGES = {
     "faiss": "faiss-cpu",
     "usearch": "usearch",
     "hnswlib": "hnswlib",
-    "pynndescent": "pynndescent",
     "numba": "numba",
 }
 

@@ -1,7 +1,7 @@
-"""Neighbours in batches and one query a call, beside exact and approximate peers."""
+"""Exact neighbours in batches and one query a call, beside exact peers."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 from sklearn.neighbors import NearestNeighbors
@@ -14,6 +14,9 @@ GOAL_FEW_POINTS = 1 / 1.15
 GOAL_MAHALANOBIS = 10_000
 
 _SMALL_BATCH = 20
+# Queries, and calls of one query, from which peers are judged that are so many times
+# slower than the best: some take minutes.
+_FEW_QUERIES, _FEW_CALLS, _FAR = 50, 10, 4
 _MOST_CALLS = 100
 _MAHALANOBIS_POINTS = 512
 _MAHALANOBIS_QUERIES = 4
@@ -34,22 +37,19 @@ class Case:
     K: int = 10
     outside: bool = False
     against: str | None = None
-    approximate: bool = False
     mahalanobis: bool = False
 
 
 def run(options, progress):
     """Measure every case; those without their data are skipped with a note."""
     cases = quick_cases() if options.quick else complete_cases()
-    if options.exact_only:
-        cases = [replace(case, approximate=False) for case in cases]
     progress.begin("neighbors", 1 + len(cases))
     progress.step("imports and compilation")
-    rows, skipped, notes = [], [], [_warm_up(cases, options.n_jobs)]
+    rows, skipped, notes = [], [], [_warm_up(cases[0], options.n_jobs)]
     for case in cases:
         progress.step(case.name)
         try:
-            rows += measure(case, options.n_jobs, rounds=2 if options.quick else 7)
+            rows += measure(case, options.n_jobs, rounds=2 if options.quick else 5)
         except _data.AbsentError as absent:
             what = f"kneighbors, {case.name}"
             skipped.append(_report.unjudged(what, f"skipped: {absent}"))
@@ -183,9 +183,7 @@ def _large_cases():
             f"clustered {n:,} × {d:,}",
             _problem(_data.clustered, n, d),
             goals={500: batch, 1: single},
-            batches=(500, 1, 10, 100, 1000) if d == 512 else (500, 1),
             outside=True,
-            approximate=d == 512,
         )
         for n, d, batch, single in sizes
     ]
@@ -258,17 +256,14 @@ def _contenders(case, n_jobs):
     peers = _peers.installed(_peers.EXACT)
     if case.against == _peers.ScikitLearnDefault.name:
         peers += [_peers.ScikitLearnDefault]
-    if case.approximate:
-        peers += _peers.installed(_peers.APPROXIMATE)
     return [_peers.Ours(n_jobs), *(peer() for peer in peers)]
 
 
-def _warm_up(cases, n_jobs):
+def _warm_up(case, n_jobs):
     """Use every contender once on small data; what that took, in words."""
-    widest = max(cases, key=lambda case: case.approximate)
     took = [
         f"{contender.name} {_timing.timed(_peers.warm_up, contender)[0]:.1f} s"
-        for contender in _contenders(widest, n_jobs)
+        for contender in _contenders(case, n_jobs)
     ]
     return f"First use on small data, with imports and compilation: {', '.join(took)}."
 
@@ -276,20 +271,29 @@ def _warm_up(cases, n_jobs):
 def _race(contenders, exact, Q, batch, rounds):
     """Time and recall of each contender for one batch size.
 
-    Peers may use one thread or all in small batches, and the better counts.
+    Peers may use one thread or all in small batches, and the better counts. Those that
+    are far from the best are measured on few queries.
     """
     calls = min(_MOST_CALLS, len(Q) // batch) if batch < 100 else 1
     tiles = [Q[at * batch : (at + 1) * batch] for at in range(calls)]
-    runs, rivals, recalls = {}, [], {}
+    few = tiles[:_FEW_CALLS] if calls > 1 else [Q[:_FEW_QUERIES]]
+    tried = {peer.name: _timing.timed(_asker(peer, few)) for peer in contenders[1:]}
+    most = _FAR * min(seconds for seconds, _ in tried.values())
+    runs, rivals, recalls, found = {}, [], {}, {}
     for contender in contenders:
         name, ask = contender.name, _asker(contender, tiles)
+        seconds, answer = tried.get(name, (0.0, None))
+        if seconds > most:
+            entry = _timing.summary([seconds], per=sum(map(len, few)))
+            recall = exact.recall(np.concatenate(answer))
+            found[name] = entry | {"threads": "all", "recall": recall}
+            continue
         recalls[name] = exact.recall(np.concatenate(ask()))
-        is_rival = contender.exact and name != "skmahal"
-        for limit in [None, 1] if is_rival and batch < _SMALL_BATCH else [None]:
+        is_peer = name != "skmahal"
+        for limit in [None, 1] if is_peer and batch < _SMALL_BATCH else [None]:
             runs[name, limit] = _timing.pinned(ask, limit)
-            if is_rival:
+            if is_peer:
                 rivals.append((name, limit))
-    found = {}
     for (name, limit), seconds in _timing.alternate(
         runs, rounds=rounds, rivals=rivals
     ).items():

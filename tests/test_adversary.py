@@ -215,11 +215,13 @@ def test_regression_moves_the_ten_sketches_of_the_paper(name):
     assert is_moved(reports(index, points, vectors, attack))
 
 
+@pytest.mark.slow
 @each_attack
 def test_no_attack_moves_the_index_where_the_guarantee_holds(attack, safe_index):
     hold_under(attack, *safe_index, two_points(K))
 
 
+@pytest.mark.slow
 @each_attack
 def test_with_votes_enough_no_estimate_is_off_at_all(attack, certain_structure):
     structure, p = certain_structure

@@ -300,6 +300,7 @@ every_estimator = pytest.mark.parametrize(
 )
 
 
+@pytest.mark.slow
 @every_subject
 def test_bad_calls_are_refused_by_name_and_leave_no_trace(name):
     """One of every production of the grammar."""

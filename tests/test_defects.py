@@ -193,6 +193,7 @@ def test_a_whitening_pca_whitens():
 # --- sizes ----------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_as_many_neighbours_as_points():
     """The time was quadratic: minutes for as many points as here."""
     run_script(
@@ -251,6 +252,7 @@ def test_more_sketches_than_memory_are_refused():
         MetricMaintenance(None, X, m=20, L=10**8)
 
 
+@pytest.mark.slow
 def test_no_query_warns_without_compiled_loops():
     """Infinities met in a product of the bounds."""
     run_script(
@@ -292,6 +294,7 @@ def test_no_query_warns_without_compiled_loops():
 class TestCompilation:
     """In a process whose cache of compiled loops is empty."""
 
+    @pytest.mark.slow
     def test_a_signal_handler_queries_while_the_first_query_compiles(self, tmp_path):
         """And the query after an interruption: the compiler was not interrupted."""
         done = run_script(
@@ -373,6 +376,7 @@ class TestCompilation:
 # --- threads, processes and signals ---------------------------------------------------
 
 
+@pytest.mark.slow
 def test_threads_read_while_an_estimator_is_fitted_and_copied():
     """Every result is that of one of the fits."""
     run_script(
@@ -420,6 +424,7 @@ def test_threads_read_while_an_estimator_is_fitted_and_copied():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_process_is_forked_while_threads_are_at_work():
     """None of their locks is held in the child, and no change is made by half."""
@@ -484,6 +489,7 @@ def test_a_process_is_forked_while_threads_are_at_work():
     )
 
 
+@pytest.mark.slow
 def test_thousands_of_signals_during_updates_and_queries(count):
     """Handlers query the index, or raise; changes are made as a whole or not at all."""
     hit = signals(1500)

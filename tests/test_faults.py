@@ -393,6 +393,7 @@ def interrupt_everywhere(name, stride, count):
         count("faults")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_is_made_or_not(name, count):
     interrupt_everywhere(name, STRIDE, count)

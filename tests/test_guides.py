@@ -65,6 +65,7 @@ def _empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", doctested)
 def test_examples_print_what_the_page_says(page):
     names, runner = {}, doctest.DocTestRunner(optionflags=FLAGS)

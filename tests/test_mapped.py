@@ -147,6 +147,7 @@ np.testing.assert_allclose(distances, found, rtol=1e-5)
 """
 
 
+@pytest.mark.slow
 @linux
 def test_memory_is_for_codes_and_not_for_points(tmp_path):
     """Codes are a quarter of the points, and leading coordinates less than a sixteenth.

@@ -552,6 +552,7 @@ def test_metrics_are_searched_in_a_pipeline():
     assert search.score(Q, Y_TEST) > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:'force_all_finite' was renamed:FutureWarning")
 def test_learners_of_metric_learn_are_searched_by_other_processes():
     """As values, and by their parameters."""

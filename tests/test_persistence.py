@@ -313,6 +313,7 @@ needs_linux = pytest.mark.skipif(
 )
 
 
+@pytest.mark.slow
 @needs_linux
 def test_a_mapped_index_takes_no_memory_for_its_points(tmp_path):
     pytest.importorskip("numba")

@@ -28,6 +28,7 @@ def law_of_three(X, power):
     return law
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("power", [1, 2])
 @pytest.mark.parametrize("trials", [0, 1, 16])
 def test_seeds_follow_the_law(power, trials, monkeypatch):

@@ -327,15 +327,16 @@ def probability_text(failure):
 
 def recent_queries(held):
     """The last queries of an index that were not exact; used by all threads."""
-    fitting = _MOST_BYTES // (held.d * held.dtype.itemsize)
-    empty = deque(maxlen=max(1, min(_MOST_ROWS, fitting)))
-    return _RECENT.setdefault(held, empty)
+    if held not in _RECENT:
+        fitting = _MOST_BYTES // (held.d * held.dtype.itemsize)
+        _RECENT.setdefault(held, deque(maxlen=max(1, min(_MOST_ROWS, fitting))))
+    return _RECENT[held]
 
 
 def remember(held, Q):
     """Copy the last of some queries that were not exact, to judge by them later."""
     recent = recent_queries(held)
-    recent.extend(map(np.copy, toarray(Q[-recent.maxlen :])))
+    recent.extend(toarray(Q[-recent.maxlen :]).copy())
 
 
 @dataclass(frozen=True)

@@ -459,8 +459,9 @@ class Index:
         from the points; the others are exact already.
         """
         distances, state = np.sqrt(squares), self.state
-        limit = -1 if state.images is None else _NEAR * state.norms[indices]
-        queries, places = np.nonzero(squares <= limit)
+        if state.images is None:
+            return distances.astype(self.dtype, copy=False), indices
+        queries, places = np.nonzero(squares <= _NEAR * state.norms[indices])
         if queries.size:
             exact = self._from_points(Q, queries, indices[queries, places])
             distances[queries, places] = exact

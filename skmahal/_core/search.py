@@ -311,7 +311,7 @@ class DenseSearch:
             gradients = images @ U
         squares = row_squares(images)
         lengths = np.sqrt(row_squares(gradients) if len(U) else squares)
-        if not ((lengths > _LEAST_LENGTH) & (lengths < np.inf)).all():
+        if not _LEAST_LENGTH < lengths.min() <= lengths.max() < np.inf:
             # Relative to the largest entry, whose square may not be a normal number.
             largest = np.abs(gradients).max(axis=1)
             largest[largest == 0] = 1
@@ -333,8 +333,7 @@ class DenseSearch:
         by_cells = self.plan.cells_many if count >= _FEW else self.plan.cells_one
         if by_cells and cells and way is None and self.cells is not None:
             return self._by_cells(queries, K, jobs, working_bytes)
-        indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
-        found = indices, squares, np.zeros(count, np.intp)
+        found = indices, squares, _ = self._no_neighbors(count, K)
         far, done = self.are_far(queries), 0
         if count < _FEW:
             chosen = "scan" if far else way or self.plan.one
@@ -370,8 +369,7 @@ class DenseSearch:
         if self.n < 4 * K or self.are_far(queries):
             found = self.kneighbors(queries, K, jobs, way="scan")
             return *found, np.full(count, self.n)
-        indices, squares = np.full((count, K), self.n), np.full((count, K), np.inf)
-        found = indices, squares, np.zeros(count, np.intp)
+        found = indices, squares, _ = self._no_neighbors(count, K)
         if budget is not None:
             limits = budget, budget >= self.n, self.n
         else:
@@ -390,6 +388,13 @@ class DenseSearch:
 
         run(find, slices(count, min(_MOST_BATCH, -(-count // jobs))), jobs)
         return squares, indices, found[2]
+
+    def _no_neighbors(self, count, K):
+        """Positions, squares and numbers of codes that were read, to be filled in."""
+        indices, squares = np.empty((count, K), np.intp), np.empty((count, K))
+        indices.fill(self.n)
+        squares.fill(np.inf)
+        return indices, squares, np.zeros(count, np.intp)
 
     def _by_cells(self, queries, K, jobs, working_bytes):
         """Exact neighbours by cells, and in another way where these are of no use."""
@@ -432,13 +437,8 @@ class DenseSearch:
             least = np.minimum.reduceat(norms, cells.starts[:-1])
             own = (cells.norms / self.norm_unit).astype(np.float32)
             rest = held["starts"], positions, loops.Codes(*map(read_only, points))
-            self._ordered = loops.Cells(
-                loops.Codes(*centres),
-                read_only(own),
-                read_only(least),
-                *rest,
-                read_only(norms),
-            )
+            first = loops.Codes(*centres), read_only(own), read_only(least)
+            self._ordered = loops.Cells(*first, *rest, read_only(norms))
         return self._ordered
 
     def are_far(self, queries):

@@ -66,6 +66,7 @@ def hard_vector(request):
     return HARD_VECTORS[request.param]
 
 
+@pytest.mark.slow
 @any_sketch
 def test_tails_bound_how_often_a_sketch_is_off(sketch, hard_vector):
     n, eps = 4000, [0.1, 0.3, 0.6, 0.95]
@@ -110,6 +111,7 @@ def test_tails_reproduce_the_printed_chi_squared_table(
     assert_allclose([lower, upper], 0.05, atol=5e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("R", [1, 2, 3, 4, 9])
 @any_sketch
 def test_median_tails_bound_the_median(sketch, R):

@@ -159,6 +159,7 @@ TestAnyHistory.settings = settings(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize("k", [None, 10, 100])
 def test_a_large_index_follows_changes(dtype, k):

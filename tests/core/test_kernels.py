@@ -18,6 +18,7 @@ for _ in range(2):
 """
 
 
+@pytest.mark.slow
 def test_compilation_is_announced_once_and_loading_is_not(tmp_path):
     """Loading takes longer than the patience here, as it may on a busy machine."""
     pytest.importorskip("numba")
@@ -72,6 +73,7 @@ def test_products_of_codes_in_whole_numbers(shape, columns):
         np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not available(), reason="needs numba")
 @pytest.mark.parametrize("recall", [None, 0.9])
 def test_an_index_saved_with_numba_answers_without_it(recall, tmp_path):

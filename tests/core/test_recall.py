@@ -90,6 +90,7 @@ DATA = {
 }
 
 
+@pytest.mark.slow
 @needs_numba
 @pytest.mark.parametrize("asked", [0.9, 0.99])
 @pytest.mark.parametrize("name", DATA)

@@ -103,6 +103,7 @@ def neighbours_missed(K, delta, seed, monkeypatch, spoil=1.0):
     return set(found) != set(np.argsort(exact)[:K])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("K", "delta"), [(1, 0.3), (5, 0.3), (5, 0.05)])
 def test_certified_neighbours_are_missed_no_more_often_than_promised(
     K, delta, monkeypatch
@@ -111,6 +112,7 @@ def test_certified_neighbours_are_missed_no_more_often_than_promised(
     assert sum(missed) <= most_failures(SEEDS, delta)
 
 
+@pytest.mark.slow
 def test_bounds_that_are_too_high_would_be_noticed(monkeypatch):
     missed = [neighbours_missed(5, 0.05, s, monkeypatch, spoil=3) for s in range(SEEDS)]
     assert sum(missed) > most_failures(SEEDS, 0.05)

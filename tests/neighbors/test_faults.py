@@ -38,6 +38,7 @@ def labels_of_all(knn):
     return knn.predict(np.vstack([X, NEW_X]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("params", [EXACT, CERTIFIED], ids=["exact", "certified"])
 @pytest.mark.parametrize("name", CHANGES)

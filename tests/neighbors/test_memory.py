@@ -45,6 +45,7 @@ def peak_of(knn, method, Q):
         return peak(getattr(knn, method), Q)
 
 
+@pytest.mark.slow
 @any_search
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("size", SIZES)
@@ -69,6 +70,7 @@ def test_distances_of_queries_to_points_are_not_held(params, n, method, n_jobs):
     assert peak_of(knn, method, Q) < LIMIT + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["score", "radius_neighbors", "sum_distances"])
 @pytest.mark.parametrize("params", [EXACT, {**SKETCHED, "m": 1}])
 def test_other_results_are_made_within_the_limit(params, method):
@@ -86,6 +88,7 @@ def test_estimates_for_a_budget_of_candidates_are_made_in_parts():
     assert peak_of(knn, "kneighbors", Q.astype(np.float32)) < LIMIT + 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("storage", "n_jobs"), [("dense", 1), ("csr", 2)])
 @any_search
 def test_many_queries_on_many_points(params, storage, n_jobs):
@@ -138,6 +141,7 @@ def test_sparse_queries_are_never_made_dense_as_a_whole():
     assert peak_of(knn, "predict", Q) < LIMIT + 1
 
 
+@pytest.mark.slow
 def test_few_points_that_vote_are_searched_for_by_parts():
     X, Q = normal(5_000, 10), normal(3_000, 10, seed=1)
     y = np.full(5_000, None)

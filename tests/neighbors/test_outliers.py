@@ -348,6 +348,7 @@ def small():
     return MahalanobisOutlierDetector(3, metric_learner=learner).fit(normal(80, D))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("error", [MemoryError, KeyboardInterrupt])
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_failure_leaves_all_of_a_change_or_nothing(name, error):

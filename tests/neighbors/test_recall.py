@@ -59,6 +59,7 @@ def test_recall_with_what_contradicts_it(kind):
             fitted(kind, recall=0.9, n_candidates=n_candidates)
 
 
+@pytest.mark.slow
 @needs_numba
 @pytest.mark.parametrize("kind", ALL)
 def test_all_estimators_have_the_recall(kind):
@@ -100,6 +101,7 @@ def test_radius_neighbors_and_distances_are_exact():
     np.testing.assert_array_equal(index.distances(Q[:5]), exact.distances(Q[:5]))
 
 
+@pytest.mark.slow
 @needs_numba
 @pytest.mark.parametrize("copied", [deepcopy, lambda i: pickle.loads(pickle.dumps(i))])
 def test_saved_and_loaded_answers_are_the_same_bits(copied):

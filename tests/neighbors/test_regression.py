@@ -39,6 +39,7 @@ def fitted(search, X, y, **params):
     return SketchedMahalanobisRegressor(**params).fit(X, y), U
 
 
+@pytest.mark.slow
 @any_way
 @any_weights
 @any_outputs
@@ -104,6 +105,7 @@ def test_points_at_distance_zero_drive_out_all_others():
 # --- targets that are added, replaced and removed with their points -----------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @any_outputs
 @any_way

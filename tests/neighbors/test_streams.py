@@ -347,6 +347,7 @@ def test_a_learner_that_fails_leaves_a_window(full):
 # --- labels that come late ------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("weights", ["uniform", "distance"])
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.97])
 def test_points_without_a_label_do_not_vote(weights, share):

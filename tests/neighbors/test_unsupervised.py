@@ -290,6 +290,7 @@ def routes(U, new, rows, W, V):
     ]
 
 
+@pytest.mark.slow
 @any_kind
 @pytest.mark.parametrize("warm", [False, True], ids=["cold", "warm"])
 def test_the_route_of_an_update_does_not_change_the_results(kind, warm):
@@ -553,6 +554,7 @@ def test_radius_neighbors_finds_all_points_within(kind):
             assert_allclose(distances[row], exact[row, found], rtol=0, atol=atol)
 
 
+@pytest.mark.slow
 @any_kind
 def test_a_point_is_at_distance_zero_of_itself(kind):
     index = kind.fit(clustered(), metric_learner=some_metric())
@@ -979,6 +981,7 @@ assert index.kneighbors(Q[:3], 1)[0].max() == 0
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("params", [EXACT, CERTIFIED], ids=["exact", "certified"])
 def test_arrays_of_a_mapped_file_are_replaced(params, storage, tmp_path):

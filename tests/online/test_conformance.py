@@ -41,6 +41,7 @@ def test_scikit_learn_conventions(estimator, check):
     check(estimator)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("estimator", CONFORMING, ids=repr)
 @pytest.mark.parametrize("check", NOT_IN_THE_DEFAULT_SET, ids=lambda c: c.__name__)
 def test_scikit_learn_conventions_that_are_not_checked_by_default(estimator, check):

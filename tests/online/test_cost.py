@@ -106,6 +106,7 @@ def test_few_distinct_eigenvalues_need_few_products(counts):
     assert counts["inverse"] <= 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["pairs", "points"])
 @pytest.mark.parametrize("name", LEARNERS)
 def test_the_memory_of_a_stream_is_bounded(name, form):

@@ -62,6 +62,7 @@ def assert_follows(index, learner, points, dtype=np.float64):
     index.check()
 
 
+@pytest.mark.slow
 @any_learner
 @any_engine
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])

@@ -24,6 +24,7 @@ def beginning(name, init, d):
     return clone(LEARNERS[name]).set_params(init=init), DENSE[name](U.T @ U)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("d", [3, 24])
 @pytest.mark.parametrize(
     ("name", "init"),
@@ -66,6 +67,7 @@ def low_rank_pairs(n, d, noise, seed):
     return points, np.where(rng.random(n) < 0.5, 1, -1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("init", ["identity", "zeros"])
 @pytest.mark.parametrize("noise", [0, 1e-10, 1e-9, 1e-8, 1e-7, 1e-6, 1e-4])
 @pytest.mark.parametrize("seed", range(3))
@@ -91,6 +93,7 @@ def test_pola_is_right_in_single_precision_where_pairs_come_again(seed):
     assert relative_error(learner, oracle) < 1e-6
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize(
     "steps", [10_000, pytest.param(100_000, marks=pytest.mark.stress)]

@@ -74,6 +74,7 @@ def test_labelled_points_are_found_by_index(name):
     assert not hasattr(learner, "predict")
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("kind", [CalibratedClassifierCV, TunedThresholdClassifierCV])
 def test_pairs_are_calibrated_by_scikit_learn(name, kind):

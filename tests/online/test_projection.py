@@ -143,6 +143,7 @@ def test_an_inverse_that_is_wrong_is_computed_again():
     assert relative_error(learner, oracle) < 1e-8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "limit"), [(np.float64, 1e-9), (np.float32, 1e-6)])
 def test_ten_thousand_steps_on_long_differences_are_those_of_the_dense_formulas(
     dtype, limit

@@ -47,6 +47,7 @@ def threshold(distances, y, strategy, **params):
     return learner.calibrate_threshold(pairs, y, strategy, **params).threshold_
 
 
+@pytest.mark.slow
 @EACH
 @pytest.mark.parametrize("ties", [False, True])
 def test_no_other_threshold_is_better(strategy, ties):
