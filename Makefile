@@ -20,14 +20,14 @@ help: ## list the targets
 demo: $(VENV)/demo.stamp ## search images under a metric learned from clicks, for 30 s
 	@$(VENV)/bin/python examples/demo.py
 
-test: lint ## lint, then run the tests and doctests, for 10 to 15 minutes
-	@echo "tests and doctests, $(JOBS) at a time: 10 to 15 minutes on two cores"
+test: lint ## lint, then run the tests and doctests, for 4 minutes
+	@echo "tests and doctests, $(JOBS) at a time: 4 minutes on two cores"
 	@$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS)
 
-test-slow: $(VENV)/test.stamp ## run the tests that take seconds each, for MINUTES minutes
+test-slow: $(VENV)/test.stamp ## run the tests that take seconds each, for 8 minutes
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS) -m "slow and not stress"
 
-stress: $(VENV)/test.stamp ## run the tests that take minutes each
+stress: $(VENV)/test.stamp ## run the tests that take minutes each, for 20 minutes
 	$(ONE_THREAD) $(VENV)/bin/python -m pytest -q -n $(JOBS) -m stress
 
 test-oldest: $(OLDEST)/test.stamp ## run the tests on the oldest dependencies

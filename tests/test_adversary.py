@@ -229,6 +229,7 @@ def test_with_votes_enough_no_estimate_is_off_at_all(attack, certain_structure):
     hold_under(attack, structure, p, two_points(structure.maintenance.k))
 
 
+@pytest.mark.slow
 @each_attack
 def test_after_a_refresh_an_attack_is_worth_nothing(attack):
     """Estimates are off as often as for a vector chosen before the sketches."""

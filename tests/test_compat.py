@@ -63,6 +63,7 @@ def test_importing_the_package_changes_nothing():
     assert run(HELD + script) == "[]"
 
 
+@pytest.mark.slow
 def test_metric_learn_is_changed_once_and_only_where_needed():
     script = """
 import skmahal
@@ -84,6 +85,7 @@ print(changed(before))
     assert changed == str(pickling + validation * NEEDED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", ["before", "after"])
 def test_a_learner_works_once_enabled(order):
     """Also one that was imported and created before."""
@@ -125,6 +127,7 @@ def test_learners_can_be_cloned_after_pickling(learner):
     assert clone(copy.deepcopy(learner)).get_params() == learner.get_params()
 
 
+@pytest.mark.slow
 def test_a_pickled_learner_enables_metric_learn_where_it_is_loaded(tmp_path):
     skmahal.enable_metric_learn()
     file = tmp_path / "learner"

@@ -213,6 +213,7 @@ def test_as_many_neighbours_as_points():
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rank", [0, 3])
 def test_very_sparse_points_are_never_made_dense(rank):
     rng = np.random.default_rng(0)

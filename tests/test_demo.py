@@ -17,6 +17,7 @@ def demo():
     return module
 
 
+@pytest.mark.slow
 def test_demo(demo, tmp_path, monkeypatch, capsys):
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)

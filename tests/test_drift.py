@@ -103,6 +103,7 @@ def follow(search, dtype, updates, every, count):
     assert max(drifts) > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("search", "dtype", "updates"),
     [

@@ -210,6 +210,7 @@ def test_a_layout_of_points_changes_no_bit_of_an_answer(problem, params):
             assert_same_results(index, Q, fitted(problem, params, layout(problem.X)), Q)
 
 
+@pytest.mark.slow
 @fuzzed(5, problem=problems(SPARSE_DTYPES, sizes=(1, 20)), params=settings_of_index())
 def test_a_sparse_format_changes_no_bit_of_an_answer(problem, params):
     index = fitted(problem, params, sparse.csr_matrix(problem.X))
@@ -218,6 +219,7 @@ def test_a_sparse_format_changes_no_bit_of_an_answer(problem, params):
         assert_same_results(index, Q, fitted(problem, params, layout(problem.X)), Q)
 
 
+@pytest.mark.slow
 @fuzzed(5, problem=problems(SPARSE_DTYPES, sizes=(1, 20)), params=settings_of_index())
 def test_a_layout_of_queries_changes_no_bit_of_an_answer(problem, params):
     """Nor does it matter whether they are sparse."""

@@ -79,6 +79,7 @@ def test_the_cases_are_of_all_kinds(made):
     assert "csr" in held["exact-float32-csr"]["index"]["points"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("case", "way"),
     [
@@ -156,6 +157,7 @@ def test_queries_of_other_threads_do_not_change_what_is_saved():
 # --- sharing without pickle -----------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_skops_has_to_trust_public_classes_alone(case, made):
     thing = pickle.loads(made[case])

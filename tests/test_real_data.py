@@ -73,6 +73,7 @@ def distances_between(Q, X):
     return np.sqrt(np.maximum(squares, 0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("data", "metric"),
     [
@@ -127,6 +128,7 @@ def test_digits_are_recognised_as_by_exact_knn(learner):
     assert differ.mean() <= 0.002
 
 
+@pytest.mark.slow
 def test_sparse_gene_counts_are_classified_and_never_made_dense():
     data = load("scrna_bmmc_aml_5120.npz")
     X, y = data["X"], data["y"]

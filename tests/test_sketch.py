@@ -70,6 +70,7 @@ def test_scikit_learn_conventions_beyond_the_default_set(check, sketch):
     check("MahalanobisSketch", MahalanobisSketch(m=1, sketch=sketch, random_state=0))
 
 
+@pytest.mark.slow
 @any_sketch
 def test_all_distances_of_a_query_are_within_eps_with_probability_1_delta(sketch):
     n, k, d, eps, delta, trials = 3, 64, 70, 0.8, 0.3, 400

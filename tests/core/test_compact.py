@@ -44,6 +44,7 @@ def test_codes_alone_are_within_errors_that_are_stated(index):
     assert "errors[i]" in alone.guarantee()
 
 
+@pytest.mark.slow
 def test_codes_hold_for_queries_along_their_errors():
     alone = MetricMaintenance(None, X).sketches_only("codes")
     x = X - alone.origin

@@ -26,6 +26,7 @@ def test_compilation_is_announced_once_and_loading_is_not(tmp_path):
     assert run_script(SEARCH, cache=tmp_path).stderr == ""
 
 
+@pytest.mark.slow
 def test_without_numba_many_points_are_worth_one_warning():
     source = """
     from sklearn.exceptions import EfficiencyWarning

@@ -32,6 +32,7 @@ def squared_norms(sketch, m, v, n, seed=0):
     return np.array([np.sum((P @ v) ** 2) for P in sketches])
 
 
+@pytest.mark.slow
 @any_sketch
 @pytest.mark.parametrize("k", [1, 5, 8, 33])
 def test_squared_norms_are_kept_on_average(sketch, k):
@@ -41,6 +42,7 @@ def test_squared_norms_are_kept_on_average(sketch, k):
     assert abs(mean - 1) <= norm.isf(1e-6) * math.sqrt(2 / m / n) + 1e-12
 
 
+@pytest.mark.slow
 @any_sketch
 @pytest.mark.parametrize("v", [[1.0, 1.0, 1.0, 1.0], [1.0, 1.0, 0.0, 0.0]])
 def test_squared_norms_vary_by_at_most_two_over_m(sketch, v):

@@ -38,6 +38,7 @@ def fitted(search, X, y, **params):
     return SketchedMahalanobisClassifier(**params).fit(X, y), U
 
 
+@pytest.mark.slow
 @any_way
 @any_weights
 @pytest.mark.parametrize("K", [1, 4, 10])
@@ -294,6 +295,7 @@ class Plain:
             self.y = np.delete(self.y, where, axis=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 @pytest.mark.parametrize("n_outputs", [1, 2])
 @any_way

@@ -110,6 +110,7 @@ def sparse_points(n, d, entries=25):
     return sparse.csr_matrix((values, where), shape=(n, d))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "params",
     [EXACT, {**CERTIFIED, "m": 16}, {**EXACT, "metric_learner": some_metric(4, 5_120)}],

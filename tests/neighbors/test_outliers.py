@@ -150,9 +150,10 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=12)
+TestAnyHistory.settings = settings(max_examples=40, stateful_step_count=12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["lof", "knn"])
 @pytest.mark.parametrize("storage", ["dense", "csr"])
 def test_ties_are_as_in_a_fit(method, storage):

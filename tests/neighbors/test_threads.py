@@ -198,6 +198,7 @@ def assert_results_are_of_versions(search, seconds, count):
     count("changes beside them", changes)
 
 
+@pytest.mark.slow
 @any_way
 def test_every_result_is_that_of_some_version(search, count):
     assert_results_are_of_versions(search, SECONDS, count)
@@ -314,6 +315,7 @@ OF_ALL_POINTS = {
 }
 
 
+@pytest.mark.slow
 @any_way
 @pytest.mark.parametrize("n_jobs", [1, 2])
 def test_results_about_all_points_are_those_of_some_version(search, n_jobs):

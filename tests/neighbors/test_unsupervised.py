@@ -370,6 +370,7 @@ def random_step(rng, oracle):
     return steps[rng.integers(len(steps))]
 
 
+@pytest.mark.slow
 @any_kind
 @pytest.mark.parametrize("seed", [0, 1, 2])
 def test_after_any_sequence_results_are_those_of_a_fresh_fit(kind, seed):

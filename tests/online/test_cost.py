@@ -76,6 +76,7 @@ def test_a_dissimilar_pair_of_pola_is_two_products(counts, decompositions, monke
     assert decompositions == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 30])
 def test_products_of_a_step_do_not_grow_with_the_stream(size, counts, decompositions):
     """Although projections remove small eigenvalues of A, step by step."""

@@ -176,6 +176,7 @@ def test_another_learner_is_not_taken_for_the_one_before():
 # --- one call for a stream --------------------------------------------------------
 
 
+@pytest.mark.slow
 @any_learner
 @any_engine
 def test_partial_fit_adds_points_learns_from_them_and_moves_the_index(name, params):

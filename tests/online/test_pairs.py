@@ -96,6 +96,7 @@ def test_probabilities_fall_with_the_distance(name):
     assert (np.diff(similar[order]) <= 0).all()
 
 
+@pytest.mark.slow
 @EVERY
 @pytest.mark.parametrize("scoring", [None, "roc_auc", "accuracy", "average_precision"])
 def test_pairs_are_cross_validated(name, scoring):
