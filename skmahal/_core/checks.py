@@ -116,7 +116,10 @@ def as_low_rank(W, V, k, d):
     for name, value, rows in (("W", W, k), ("V", V, d)):
         array = as_array(name, value, np.float64)
         array = array[:, np.newaxis] if array.ndim == 1 else array
-        factors.append(as_matrix(name, array, dtype=np.float64, rows=rows))
+        if array.ndim == 2 and len(array) != rows:
+            found = f"{name} has {len(array)} rows, expected {rows}"
+            raise ValueError(f"{found}: W Vᵀ of shape ({k}, {d}) is added to U.")
+        factors.append(as_matrix(name, array, dtype=np.float64))
     W, V = factors
     if W.shape[1] != V.shape[1]:
         raise ValueError(f"W has {W.shape[1]} columns and V has {V.shape[1]}.")
@@ -208,8 +211,8 @@ def as_pairs(
     return as_indices("i", i.ravel(), n), as_indices("j", j.ravel(), n), i.shape
 
 
-def as_count(name, value, *, least=1, most=None):
-    """`value` as an int of at least `least` and at most `most`.
+def as_count(name, value, *, least=1, most=None, why=""):
+    """`value` as an int of at least `least` and at most `most`, whose meaning is `why`.
 
     >>> as_count("R", 11, most=10)
     Traceback (most recent call last):
@@ -218,7 +221,8 @@ def as_count(name, value, *, least=1, most=None):
     """
     whole = isinstance(value, numbers.Integral) and not isinstance(value, bool)
     if not whole or value < least or (most is not None and value > most):
-        span = f"of at least {least}" if most is None else f"from {least} to {most}"
+        both = f"from {least} to {most}{why}"
+        span = f"of at least {least}" if most is None else both
         raise ValueError(f"{name} must be an integer {span}, got {value!r}.")
     return int(value)
 

@@ -322,11 +322,8 @@ class Index:
         """Queries as a search takes them, which must not be too large for distances."""
         if isinstance(search, SparseSearch):
             return Q
-        if (
-            jobs > 1
-            and Q.shape[0] * self.k * self.d > _MUCH
-            and self.state.U is not None
-        ):
+        is_much = Q.shape[0] * self.k * self.d > _MUCH
+        if jobs > 1 and is_much and self.state.U is not None:
             step = slices(Q.shape[0], -(-Q.shape[0] // jobs))
             parts = run(lambda here: self.queries(search, Q[here]), step, jobs)
             return Queries(*map(np.concatenate, zip(*parts, strict=True)))

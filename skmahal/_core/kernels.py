@@ -88,7 +88,7 @@ def _wait_for(dtype, way):
         if not _said.is_set() and _is_compiling():
             _said.set()
             message = "skmahal: compiling this kind of search, once per installation"
-            print(message, file=sys.stderr)
+            print(f"{message}; skmahal.warm_up() compiles all kinds", file=sys.stderr)
     if "error" in result:
         raise result["error"]
     _ready[dtype, way] = result["module"]

@@ -173,7 +173,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
 
     @property
     def recall_(self) -> float:
-        """Mean recall of neighbours as last measured; 1.0 where they are exact."""
+        """Mean recall as measured for the present metric; 1.0 if cells are not used."""
         found = self._fitted().index.measured(self.n_neighbors)
         return 1.0 if found is None else found.measured
 
@@ -744,7 +744,8 @@ class KNeighborsQueries(KNeighborsMixin):
             raise ValueError(
                 f"n_neighbors is {K!r}, but the index has no other point than this one."
             )
-        K = checks.as_count("n_neighbors", K, most=index.n - more)
+        why = ", the number of other points" if more else ", the number of points"
+        K = checks.as_count("n_neighbors", K, most=index.n - more, why=why)
         jobs, limited = workers(self.n_jobs, index, Q.shape[0])
         with limited:
             if self.n_candidates == "exact" or held.adaptive:

@@ -108,12 +108,12 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         sample_weight: ArrayLike | None = None,
         ids: ArrayLike | None = None,
     ) -> Self:
-        """Learn the metric and index the points with their targets. O(nkd).
+        """Learn the metric, if there is a learner, and index the points. O(nkd).
 
         Parameters
         ----------
         X : {array-like, sparse matrix} of shape (n_samples, n_features)
-            Points. A copy is kept.
+            Points. A copy is kept, unless they are mapped from a file.
         y : array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets. A classifier takes None, or NaN, for a point whose label is not
             known yet. A point has all labels of several outputs, or none. An estimator

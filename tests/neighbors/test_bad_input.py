@@ -736,7 +736,7 @@ def test_the_transformer_refuses_more_neighbours_than_points():
     transform = call("transform", normal(9, 3))
     names = "n_neighbors=9 and the extra neighbour .* more than the 9 points"
     assert_refused(graph, transform, ValueError, names)
-    names = "n_neighbors must be an integer from 1 to 9, got 10"
+    names = "n_neighbors must be an integer from 1 to 9, the number of points, got 10"
     graph.set_params(n_neighbors=10, mode="connectivity")
     assert_refused(graph, transform, ValueError, names)
     graph.set_params(n_neighbors=9).transform(normal(9, 3))
