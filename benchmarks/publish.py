@@ -85,7 +85,8 @@ def ratio_text(ratio):
     if ratio is None:
         return ""
     digits = 2 if ratio < 2 else 1 if ratio < 100 else 0
-    return f"{ratio:,.{digits}f}" + (LOSS if ratio < 1 else "")
+    text = f"{ratio:,.{digits}f}"
+    return text + (LOSS if _number(text) < 1 else "")
 
 
 def ratio_of(text):

@@ -428,5 +428,5 @@ def test_points_that_are_removed_before_a_search_are_not_found(search, queries):
             index.remove_points(np.arange(10, index.n_samples_fit_))
             return points(queries, 1)
 
-    with pytest.raises(ValueError, match="from 1 to 10, got 20"):
+    with pytest.raises(ValueError, match="from 1 to 10, the number of points, got 20"):
         index.kneighbors(Queries())
