@@ -217,8 +217,7 @@ def measure_moves(case, make, steps, n_jobs):
 
     At a checkpoint some queries are asked of the index, which may measure its recall on
     them later. The recall is that of many others, asked of a copy, so that they are new
-    to the index every time.
-    `shares` of the points are in the cells that are probed in the end.
+    to the index every time. `shares` of the points are in the cells that are probed in the end.
     """
     X, Q, y = make()
     indexes = {asked: index_for(asked, n_jobs).fit(X) for asked in ASKED}
@@ -480,7 +479,7 @@ def one_a_call(index, Q):
 def digits():
     """Digits, those held out, and labels.
 
-    The order of the former is random: neighbours in it are often by the same writer.
+    Those held out are in random order: consecutive ones are often by one writer.
     """
     X, Q = _data.mnist()
     order = np.random.default_rng(0).permutation(len(Q))

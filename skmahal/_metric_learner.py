@@ -212,7 +212,7 @@ def check_components(components, name, n_features, dtype=np.float64):
     except ValueError:  # Rows of different lengths, which as_array reports.
         scalar = False
     if sparse.issparse(components) or scalar:
-        raise TypeError(f"{expected}, or a learner or dict, got {components!r}.")
+        raise TypeError(f"{expected}, got {components!r}.")
     array = np.asarray(as_array(name, components, dtype))
     if array.ndim != 2 or array.shape[0] == 0 or array.shape[1] != n_features:
         raise ValueError(f"{expected} to match X, got shape {array.shape}.")

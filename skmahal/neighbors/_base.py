@@ -173,7 +173,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
 
     @property
     def recall_(self) -> float:
-        """Mean recall as measured for the present metric; 1.0 if cells are not used."""
+        """Mean recall of searches by cells, as last measured; 1.0 if there are none."""
         found = self._fitted().index.measured(self.n_neighbors)
         return 1.0 if found is None else found.measured
 

@@ -236,7 +236,7 @@ class SketchedMahalanobisNeighbors(
         sketches, or exactly. If `m` is a number, "sketched" or, if ``m_ * R_ + lead_ >=
         k``, "exact".
     recall_ : float
-        Mean recall as measured for the present metric; 1.0 if cells are not used.
+        Mean recall of searches by cells, as last measured; 1.0 if there are none.
     metric_learner_ : estimator or None
         The fitted estimator; it stays when `update_metric` changes the metric.
     n_samples_fit_ : int
