@@ -217,7 +217,8 @@ def measure_moves(case, make, steps, n_jobs):
 
     At a checkpoint some queries are asked of the index, which may measure its recall on
     them later. The recall is that of many others, asked of a copy, so that they are new
-    to the index every time. `shares` of the points are in the cells that are probed in the end.
+    to the index every time. `shares` of the points are in the cells that are probed in
+    the end.
     """
     X, Q, y = make()
     indexes = {asked: index_for(asked, n_jobs).fit(X) for asked in ASKED}

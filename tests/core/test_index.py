@@ -155,7 +155,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 TestAnyHistory = AnyHistory.TestCase
 TestAnyHistory.settings = settings(
-    max_examples=25, stateful_step_count=15, deadline=None, derandomize=True
+    max_examples=40, stateful_step_count=15, deadline=None, derandomize=True
 )
 
 

@@ -207,7 +207,6 @@ def test_a_client_of_another_cluster(client, rng):
         assert index.fit(X).client_ is other
 
 
-@pytest.mark.slow
 def test_a_client_that_is_restarted(client, rng):
     X = rng.normal(size=(60, 3))
     index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 20))
@@ -250,7 +249,6 @@ def test_a_shard_that_is_late_is_named(client, rng):
     assert index.kneighbors(X[:2], 1)[1].tolist() == [[0], [1]]
 
 
-@pytest.mark.slow
 def test_without_dask_the_message_names_the_extra():
     script = "import sys; sys.modules['distributed'] = None; import skmahal.dask"
     done = subprocess.run(

@@ -65,7 +65,6 @@ def test_a_worker_is_killed_between_calls(client, rng):
     beside.check(Q)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("step", [0, 2, 6])
 def test_a_worker_is_killed_during_a_change_and_a_query(client, rng, step):
     beside = fitted(client, rng)
@@ -75,7 +74,6 @@ def test_a_worker_is_killed_during_a_change_and_a_query(client, rng, step):
         beside.check(Q)
 
 
-@pytest.mark.slow
 def test_edits_that_are_part_of_chunks_survive(client, rng):
     beside = fitted(client, rng, rows=400)
     beside.replace(np.arange(300), rng.normal(size=(300, 6)))
@@ -85,7 +83,6 @@ def test_edits_that_are_part_of_chunks_survive(client, rng):
     beside.check(queries(rng, beside.X))
 
 
-@pytest.mark.slow
 def test_an_update_that_one_shard_refuses_leaves_the_euclidean_metric(client, rng):
     X = rng.normal(size=(200, 4))
     X[100:] *= 1e120
@@ -113,7 +110,6 @@ def fail_to_edit(times):
     Chunk.edited = failing if times else edited
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 3])
 def test_edits_that_do_not_become_part_of_a_chunk_at_once(client, rng, times):
     beside = fitted(client, rng, rows=400)
@@ -127,7 +123,6 @@ def test_edits_that_do_not_become_part_of_a_chunk_at_once(client, rng, times):
     client.run(fail_to_edit, 0)
 
 
-@pytest.mark.slow
 def test_parameters_that_are_set_do_not_matter_for_a_lost_shard(client, rng):
     beside = fitted(client, rng)
     beside.index.set_params(n_candidates="nonsense", m=-1)
@@ -138,7 +133,6 @@ def test_parameters_that_are_set_do_not_matter_for_a_lost_shard(client, rng):
     )
 
 
-@pytest.mark.slow
 def test_a_query_of_an_earlier_state_has_the_metric_of_that(client, rng, monkeypatch):
     """Another thread asks for the present U as soon as the earlier one is sent."""
     beside = fitted(client, rng)
@@ -174,7 +168,6 @@ def test_workers_leave_and_come(client, rng):
     beside.check(Q)
 
 
-@pytest.mark.slow
 def test_two_clients_in_turn(client, rng):
     beside = fitted(client, rng)
     Q = queries(rng, beside.X)

@@ -335,7 +335,6 @@ def test_estimates_promise_the_same_for_all_shards_together(client, rng):
     assert index.guarantee().delta == index.delta
 
 
-@pytest.mark.slow
 def test_threads_leave_the_filters_of_warnings(client, rng):
     X = rng.normal(size=(60, 3))
     index = SketchedMahalanobisNeighbors(client=client).fit(chunked(X, 20))

@@ -150,7 +150,7 @@ class AnyHistory(RuleBasedStateMachine):
 
 
 TestAnyHistory = AnyHistory.TestCase
-TestAnyHistory.settings = settings(max_examples=40, stateful_step_count=12)
+TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=12)
 
 
 @pytest.mark.slow
