@@ -300,8 +300,7 @@ def test_numpy_points_are_split(client, rng):
 
 
 def test_data_frames(client, rng):
-    dataframe = pytest.importorskip("dask.dataframe", reason="needs pyarrow")
-    pandas = pytest.importorskip("pandas")
+    dataframe, pandas = map(pytest.importorskip, ("dask.dataframe", "pandas"))
     X = rng.normal(size=(300, 3))
     frame = pandas.DataFrame(X, columns=["a", "b", "c"])
     index = SketchedMahalanobisNeighbors(client=client)
