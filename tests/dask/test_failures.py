@@ -171,6 +171,9 @@ def test_workers_leave_and_come(client, rng):
 def test_two_clients_in_turn(client, rng):
     beside = fitted(client, rng)
     Q = queries(rng, beside.X)
+    # A future of which the scheduler knows nothing any more.
+    cancelled = client.submit(int, pure=False)
+    client.cancel([cancelled])
     with Client(client.cluster, set_as_default=False) as other:
         for used in (other, client, other):
             beside.index.set_params(client=used)
@@ -181,6 +184,7 @@ def test_two_clients_in_turn(client, rng):
         beside.index.set_params(client=client)
         beside.check(Q)
     beside.check(Q)
+    assert cancelled.cancelled()
 
 
 def test_chunks_without_lineage_are_warned_of(client, rng):
