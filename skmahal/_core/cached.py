@@ -15,7 +15,7 @@ from scipy import sparse
 from . import cells as partition
 from . import search
 from .cells import Cells
-from .codes import MOST_UNITS, CodedPoints
+from .codes import MOST_UNITS, CodedPoints, encode, power_of_two
 from .kernels import available, kernels
 from .points import (
     DensePoints,
@@ -71,6 +71,7 @@ class State(NamedTuple):
     target. `sizes` are ``‖x - origin‖²``, `norms`
     ``‖U(x - origin)‖²`` and `errors` what the latter may be off by; all are None until
     they are first needed. `images` are transformed rows, held if U has few rows.
+    `image_codes` are codes of those that are not held, where the plan uses them.
     `caches` has for every :class:`Map` its :class:`CachedRows`, or None before they are
     first used, and `log` the changes ``(version, W, XV)`` that they may be behind by.
     `cells` are kept if a recall is requested or the plan uses them, and `probings` has
@@ -90,6 +91,7 @@ class State(NamedTuple):
     errors: np.ndarray | None = None
     images: np.ndarray | None = None
     coded: CodedPoints | None = None
+    image_codes: CodedPoints | None = None
     plan: search.Plan | None = None
     cells: Cells | None = None
     probings: dict = {}
@@ -157,6 +159,14 @@ def derive(state, aims, jobs=1, for_search=True):
     if for_search and (wanted or state.plan.uses_cells):
         state = with_cells(state, jobs)
     return state
+
+
+def with_image_codes(state, jobs=1):
+    """A state with codes of transformed rows. O(nkd)."""
+    points, norms = state.points, state.norms[: state.points.n]
+    rest = power_of_two(np.sqrt(norms.max())), np.zeros((0, len(state.U)))
+    coded = encode(points.array, points.origin, *rest, jobs=jobs, U=state.U)
+    return state._replace(image_codes=coded)
 
 
 def with_cells(state, jobs=1, anew=False):
@@ -274,7 +284,7 @@ def follow(state, W, V, pulled, before, aims, jobs=1):
     moved = np.sqrt(max(0.0, float(np.sum(gram * (V.T @ V)))) / (before or 1.0))
     moved += state.moved
     state = _with_drift(state, W, V, pulled, after)
-    state = state._replace(norms=after, errors=errors, moved=moved)
+    state = state._replace(norms=after, errors=errors, moved=moved, image_codes=None)
     if state.images is not None:
         state = state._replace(images=images, coded=None, plan=None)
     elif moved >= _MOVED:
@@ -410,25 +420,36 @@ def with_rows(state, X, here, grow):
             held = written(cache.rows, rows), written(cache.norms, row_squares(rows))
             cache = cache._replace(rows=held[0], norms=held[1])
         caches[map] = cache
-    coded, plan, cells = state.coded, state.plan, state.cells
+    coded, image_codes, plan, cells = (
+        state.coded,
+        state.image_codes,
+        state.plan,
+        state.cells,
+    )
+    if image_codes is not None:
+        image_codes = _coded_rows(image_codes, images, 0, here, grow)
     if coded is not None:
         own = state.images is not None
-        rows, origin = (
-            (images, np.zeros(images.shape[1])) if own else (X, points.origin)
-        )
-        lengths = np.sqrt(norms if own else sizes)
-        if lengths.max(initial=0) > MOST_UNITS * coded.unit:
-            coded = plan = cells = None
-        elif grow:
-            coded = coded.append(rows, origin)
-        else:
-            coded = coded.owned()
-            coded.write(here, rows, origin)
+        rows, origin = (images, 0) if own else (X, points.origin)
+        coded = _coded_rows(coded, rows, origin, here, grow)
+        if coded is None:
+            plan = cells = None
     if cells is not None:
         cells = cells.with_codes(coded, here, replaced=not grow)
     new["drift"] = state.drift + len(norms) / points.n
     new |= {"coded": coded, "plan": plan, "cells": cells, "caches": caches}
-    return state._replace(**new)
+    return state._replace(**new, image_codes=image_codes)
+
+
+def _coded_rows(coded, rows, origin, here, grow):
+    """Codes with those of some rows; None if they are too large for the unit."""
+    if np.sqrt(row_squares(rows - origin).max(initial=0)) > MOST_UNITS * coded.unit:
+        return None
+    if grow:
+        return coded.append(rows, origin)
+    coded = coded.owned()
+    coded.write(here, rows, origin)
+    return coded
 
 
 def without_rows(state, mask):
@@ -445,10 +466,12 @@ def without_rows(state, mask):
         )
         for map, cache in state.caches.items()
     }
-    coded = None if state.coded is None else state.coded.kept(mask)
+    for name in ("coded", "image_codes"):
+        coded = getattr(state, name)
+        arrays[name] = None if coded is None else coded.kept(mask)
     cells = None if state.cells is None else state.cells.kept(mask)
     drift = state.drift + 1 - np.mean(mask)
-    arrays |= {"coded": coded, "cells": cells, "drift": float(drift)}
+    arrays |= {"cells": cells, "drift": float(drift)}
     return state._replace(points=state.points.kept(mask), **arrays, caches=caches)
 
 

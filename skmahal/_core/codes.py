@@ -72,7 +72,7 @@ class CodedPoints(NamedTuple):
         """Codes with other numbers of leading coordinates. O(nd r)."""
         new = {name: np.zeros_like(self.steps) for name in ARRAYS[6:]}
         new["lead"] = np.zeros((len(self.codes), r_many + 2), np.float32)
-        new["short"] = np.zeros((len(self.codes), _padded(r_one)), np.int8)
+        new["short"] = np.zeros((len(self.codes), padded(r_one)), np.int8)
         coded = self._replace(r_many=r_many, r_one=r_one, **new)
 
         def fill(here):
@@ -136,8 +136,8 @@ class CodedPoints(NamedTuple):
         many, one = (integer_from(values, name, **most) for name in ("r_many", "r_one"))
         single, whole = (FLOATS[0],), (np.dtype(np.int8),)
         shapes = dict.fromkeys(ARRAYS, (n,))
-        shapes["codes"], shapes["lead"] = (n, _padded(d)), (n, many + 2)
-        shapes["short"] = n, _padded(one)
+        shapes["codes"], shapes["lead"] = (n, padded(d)), (n, many + 2)
+        shapes["short"] = n, padded(one)
         kinds = dict.fromkeys(ARRAYS, single) | {"codes": whole, "short": whole}
         arrays = {
             name: array_from(values, name, kinds[name], shapes[name]) for name in ARRAYS
@@ -169,18 +169,22 @@ class CodedPoints(NamedTuple):
                 assert (exact <= rests + 1e-6 * sizes).all(), "lengths that are left"
 
 
-def encode(rows, origin, unit, P, r_many=0, r_one=0, jobs=1):
-    """The :class:`CodedPoints` of rows, with leading coordinates along P. O(nd r)."""
-    n, d = rows.shape
-    codes = np.zeros((n, _padded(d)), np.int8)
+def encode(rows, origin, unit, P, r_many=0, r_one=0, jobs=1, U=None):
+    """The :class:`CodedPoints` of rows, with leading coordinates along P. O(nd r).
+
+    With U, they are those of the transformed rows.
+    """
+    n, d = len(rows), rows.shape[1] if U is None else len(U)
+    codes = np.zeros((n, padded(d)), np.int8)
     steps, errors, sizes, *rest = np.zeros((6, n), np.float32)
     lead = np.zeros((n, r_many + 2), np.float32)
-    short = np.zeros((n, _padded(r_one)), np.int8)
+    short = np.zeros((n, padded(r_one)), np.int8)
     whole = codes, steps, errors, sizes
     coded = CodedPoints(n, unit, r_many, r_one, P, *whole, lead, short, *rest)
 
     def fill(here):
-        coded.write(here, block(rows, here), origin)
+        centred = block(rows, here) - origin
+        coded.write(here, centred if U is None else centred @ U.T, 0)
 
     run(fill, slices(n, max(1, _BLOCK_NUMBERS // rows.shape[1])), jobs)
     return coded
@@ -206,7 +210,7 @@ def eight_bits(values, width):
     return codes, steps, errors, lengths * (1 + 4 * _EPS)
 
 
-def _padded(columns):
+def padded(columns):
     """Columns of codes: a multiple of what loops read at a time."""
     return -(-columns // _WIDTH) * _WIDTH
 

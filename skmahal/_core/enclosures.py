@@ -13,7 +13,7 @@ If ``l ≤ d ≤ h`` and ``h / l ≤ (1 + eps) / (1 - eps)``, then ``2lh / (l + 
 import numpy as np
 
 from .kernels import kernels
-from .threads import run, slices
+from .threads import run, slices, threads_for
 
 _EPS = float(np.finfo(np.float32).eps)
 
@@ -57,6 +57,7 @@ def _one(search, loops, queries, goal, out, jobs):
     def enclose(part):
         loops.enclose_codes(part.start, part.stop, *given, *rest)
 
+    jobs = threads_for(coded.codes.nbytes, jobs)
     run(enclose, slices(search.n, -(-search.n // jobs)), jobs)
 
 
@@ -71,7 +72,7 @@ def _many(search, loops, queries, goal, out, jobs):
     use_codes = search.plan.all_many == "codes"
     if use_codes:
         coded = loops.Codes(*search.codes)
-        whole, factors = search.whole_queries(loops, queries)
+        whole, factors = search.whole_queries(loops, queries, search.unit)
         widths, columns = factors[:, 1:], (coded.errors, coded.rests)
     else:
         factors = search.lead_factors(queries.gradients, queries.lengths)

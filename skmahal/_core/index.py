@@ -23,7 +23,7 @@ from .points import (
     row_squares,
 )
 from .probes import Probes, Work
-from .search import DenseSearch, Queries, SparseSearch, transform
+from .search import DenseSearch, Queries, SparseSearch, cost_of_images, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
 
@@ -67,6 +67,8 @@ class Index:
         self._largest = cached.largest_square(state.points.array.dtype)
         self.working_bytes = WORKING_BYTES
         self._search = self._tree = None
+        # Nanoseconds that queries have lost for want of codes of transformed rows.
+        self._missed = 0.0
         # Whether arrays, and records, were handed out to be saved.
         self._shared = self._shares_records = False
         self.set_state(state)
@@ -252,8 +254,10 @@ class Index:
         with self.lock.changing():
             # Points that come next are written behind the first n.
             state = cached.unshared(cached.with_current_rows(self.finished()))
-            if state.coded is not None:
-                state = state._replace(coded=state.coded._replace(n=n))
+            for name in ("coded", "image_codes"):
+                coded = getattr(state, name)
+                if coded is not None:
+                    state = state._replace(**{name: coded._replace(n=n)})
             if state.cells is not None:
                 kept = state.cells.kept(np.arange(self.n) < n)
                 state = state._replace(cells=kept)
@@ -272,6 +276,8 @@ class Index:
     def _install(self, state, buckets=None, keep_tree=False):
         """Take a changed state while no thread reads; keep, update or drop the tree."""
         tree, self._tree = self._tree, None
+        if state.U is not self.state.U:
+            self._missed = 0.0
         self.set_state(state._replace(version=self.version + 1))
         if tree is None or keep_tree:
             self._tree = tree
@@ -295,8 +301,12 @@ class Index:
                 self.probing(self.n_neighbors, jobs)
             return self.state.plan
 
-    def searcher(self, jobs=1):
-        """The search over the present state; inside `reading`."""
+    def searcher(self, jobs=1, count=0):
+        """The search over the present state, for so many queries; inside `reading`.
+
+        Codes of transformed rows are made once queries under the present metric would
+        have saved that time, and at once for a count of None.
+        """
         if self.points.is_mapped:
             # What earlier queries have read of the file.
             release(self.X)
@@ -305,6 +315,12 @@ class Index:
                 state = cached.derive(self.state, self.aims, jobs)
                 self.set_state(state)
                 self.search_anew()
+        if self._search[1].lacks_images and count != 0:
+            self._missed += np.inf if count is None else self.plan.missed(count)
+            if self._missed > cost_of_images(self.n, self.k, self.d):
+                with self.lock.deriving:
+                    self.set_state(cached.with_image_codes(self.state, jobs))
+                    self.search_anew()
         return self._search[1]
 
     def search_anew(self):
@@ -315,7 +331,8 @@ class Index:
             search = SparseSearch(state.points.array, *rest)
         else:
             held = cached.space_of(state), state.coded, state.plan
-            search = DenseSearch(*held, cells=state.cells)
+            rest = {"cells": state.cells, "images": state.image_codes}
+            search = DenseSearch(*held, **rest)
         self._search = self.version, search
 
     def queries(self, search, Q, jobs=1):
@@ -357,7 +374,7 @@ class Index:
             probing, found = None, []
             if approximate and self.recall is not None:
                 probing = self.probes.for_queries(self, K, Q.shape[0], jobs)
-            search = self.searcher(jobs)
+            search = self.searcher(jobs, Q.shape[0] if probing is None else 0)
             for here in self._batches(search, Q, K):
                 queries = self.queries(search, Q[here], jobs)
                 if probing is not None:
@@ -487,7 +504,8 @@ class Index:
         O(kd) a query, the bounds of all points, and O(d) for a point that these leave.
         """
         with self.lock.reading():
-            search, distances, indices = self.searcher(jobs), [], []
+            search = self.searcher(jobs, Q.shape[0])
+            distances, indices = [], []
             with np.errstate(over="ignore"):
                 square = np.square(float(radius)) * (1 + 1e-6) + 1e-300
                 radius = self.dtype.type(radius)
@@ -696,6 +714,8 @@ class Index:
                 self._current_tree().check(space.rows, space.norms)
                 if self.state.coded is not None:
                     self.state.coded.check(space.rows, space.origin)
+                if self.state.image_codes is not None:
+                    self.state.image_codes.check(self.transform(self.X), 0)
                 if self.state.cells is not None:
                     rest = self.state.coded, space.rows, space.origin
                     self.state.cells.check(*rest)

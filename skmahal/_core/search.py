@@ -1,10 +1,12 @@
 """Exact neighbours: from certain bounds to exact squared distances.
 
-A query is answered in one of five ways, all with exact distances in float64:
+A query is answered in one of six ways, all with exact distances in float64:
 
 - "lead": leading coordinates of all points (in 8 bits for a single query), codes of
   those that these leave, rows of those that codes leave;
 - "codes": codes of all points, by a product in whole numbers for a batch, then rows;
+- "images": the same with codes of the transformed rows, which a change of the metric
+  makes useless, where it stretches what codes of points are off by;
 - "rows": a matrix product of all rows with a batch of queries, then rows;
 - "scan": every row;
 - by cells (:mod:`.cells`), which bounds exclude as wholes, where points are clustered.
@@ -23,7 +25,7 @@ from .enclosures import least_ratio
 from .kernels import available, kernels
 from .points import block, read_only, release, row_squares
 from .saved import is_mapped, require
-from .threads import run, slices
+from .threads import run, slices, threads_for
 
 _EPS = float(np.finfo(np.float32).eps)
 
@@ -49,6 +51,13 @@ _FINISH = 1.5
 
 # Distances are exact unless others are so many times cheaper.
 _GAIN = 1.25
+
+# Codes of transformed rows are made if neighbours are then found so many times faster.
+_WORTH_IMAGES = 1.25
+
+# To make them: of a coordinate of a transformed row, and of a product that it is the
+# sum of.
+_IMAGE, _IMAGE_PRODUCT = 20, 0.05
 
 # Cells are made for exact neighbours if these are then found so many times faster.
 _WORTH_CELLS = 2
@@ -83,7 +92,7 @@ _LEAST_LENGTH = 1e-140  # the square of a smaller length is not a normal number
 # Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
 # coordinates and codes are worth more: the more of them are known, the fewer points are
 # evaluated before the nearest ones.
-_TILE_BYTES = {"rows": 1 << 21, "codes": 1 << 23, "lead": 1 << 23}
+_TILE_BYTES = {"rows": 1 << 21, "codes": 1 << 23, "images": 1 << 23, "lead": 1 << 23}
 
 # Bytes of rows that are read at a time, if these are mapped from a file.
 _MAPPED_BYTES = 1 << 24
@@ -104,9 +113,10 @@ class Space(NamedTuple):
 
 
 class Queries(NamedTuple):
-    """Queries q, ``g = UᵀU(q - origin)``, ``‖U(q - origin)‖²`` and ‖g‖."""
+    """Queries q, y = U(q - origin), ``g = Uᵀy``, ‖y‖² and ‖g‖."""
 
     points: np.ndarray
+    images: np.ndarray
     gradients: np.ndarray
     squares: np.ndarray
     lengths: np.ndarray
@@ -141,6 +151,20 @@ class Plan(NamedTuple):
         """Whether there must be cells."""
         return self.cells_many or self.cells_one
 
+    @property
+    def uses_images(self):
+        """Whether there should be codes of transformed rows."""
+        return "images" in (self.many, self.one)
+
+    def missed(self, count):
+        """Nanoseconds that so many queries lose without codes of transformed rows."""
+        many = count >= _FEW
+        if (self.many if many else self.one) != "images":
+            return 0.0
+        costs = self.costs["many" if many else "one"]
+        others = [costs[way] for way in costs.keys() - {"images"}]
+        return count * (min(others) - costs["images"])
+
     def encloses(self, count):
         """Whether distances of so many queries are enclosed rather than exact."""
         return (self.all_one if count == 1 else self.all_many) != "exact"
@@ -149,22 +173,25 @@ class Plan(NamedTuple):
 def cost(way, n, d, r, opened, many):
     """Nanoseconds of a query if r coordinates leave a share `opened` of n points.
 
-    The way "cells" is by r cells, of which some are probed with that share of points.
+    The way "cells" is by r cells, of which some are probed with that share of points,
+    and "images" by codes of r columns. Codes and products leave that share of rows.
     """
     last = _LAST * (_ROW + _ROW_COLUMN * d)
-    code = opened * _out_of_order(d)
+    code, row = opened * _out_of_order(d), opened * (_ROW + _ROW_COLUMN * d)
     if way == "lead" and many:
         return n * ((r + 2) * _PRODUCT + _BOUND + code) + last
     if way == "lead":
         return n * (_IN_ORDER + r * _CODE_COLUMN + code) + r * d * _ROW_COLUMN + last
     if way == "cells":
         return (r + n * opened) * _per_code(d) + last
-    if way == "codes" and many:
-        return n * (d * _CODE_PRODUCT + 2 * _BOUND) + d * _ROUND_QUERY + 2 * last
-    if way == "codes":
-        return n * (_IN_ORDER + d * _CODE_COLUMN) + last
+    columns = r if way == "images" else d
+    if way in ("codes", "images") and many:
+        bound = columns * _CODE_PRODUCT + 2 * _BOUND
+        return n * (bound + row) + columns * _ROUND_QUERY + 2 * last
+    if way in ("codes", "images"):
+        return n * (_IN_ORDER + columns * _CODE_COLUMN + row) + last
     if way == "rows":
-        return n * (d * _PRODUCT + _BOUND) + last
+        return n * (d * _PRODUCT + _BOUND + row) + last
     return 0.7 * n * (_ROW + _ROW_COLUMN * d)
 
 
@@ -176,6 +203,11 @@ def _per_code(d):
 def _out_of_order(d):
     """Nanoseconds of a bound from one code that is read by itself."""
     return _CODE + d * _CODE_COLUMN
+
+
+def cost_of_images(n, k, d):
+    """Nanoseconds to make codes of n transformed rows of k columns."""
+    return n * k * (_IMAGE + d * _IMAGE_PRODUCT)
 
 
 def cost_of_all(way, n, d, r, opened, many, itemsize=4):
@@ -202,13 +234,16 @@ class Shares(NamedTuple):
 
     `near` is for neighbours and `all` for distances to all points; `codes` is what
     codes leave of the latter, and `cells` the share of the points in cells that may
-    have a neighbour.
+    have a neighbour. `vain` are shares of points that are no neighbours and that other
+    ways leave, and k the columns of transformed rows if these may have codes.
     """
 
     near: dict
     all: dict
     codes: float
     cells: float = 1.0
+    vain: dict = {}
+    k: int = 0
 
 
 def choose(n, d, shares=None, itemsize=4):
@@ -240,7 +275,7 @@ def choose(n, d, shares=None, itemsize=4):
 def plan_from(values, has_codes):
     """The saved :class:`Plan`, all of whose ways must be known."""
     plan = Plan(**values)
-    coded = {"lead", "codes"} if has_codes else set()
+    coded = {"lead", "codes", "images"} if has_codes else set()
     near, every = (plan.many, plan.one), (plan.all_many, plan.all_one)
     require({"rows", "scan", *coded} >= set(near), f"there are no codes for {near}")
     require({"exact", *coded} >= set(every), f"there are no codes for {every}")
@@ -250,21 +285,29 @@ def plan_from(values, has_codes):
 def _ways(n, d, shares, itemsize, many):
     """Ways for neighbours and for all distances, r, and the costs of either."""
     first = "rows" if many else "scan"
-    near = {first: cost(first, n, d, 0, 0.0, many)}
+    vain = {} if shares is None else shares.vain
+    near = {first: cost(first, n, d, 0, vain.get(first, 0.0), many)}
     every = {"exact": cost_of_all("exact", n, d, 0, 0.0, many, itemsize)}
     r = 0
     if shares is not None:
-        near["codes"] = cost("codes", n, d, 0, 0.0, many)
+        near["codes"] = cost("codes", n, d, 0, vain.get("codes", 0.0), many)
         every["codes"] = cost_of_all("codes", n, d, 0, shares.codes, many)
     if shares is not None and (many or len(shares.near) > 1):
         tried = [r for r in shares.near if r or many]
-        lead = {r: cost("lead", n, d, r, shares.near[r], many) for r in tried}
+        # For single queries, leading coordinates are in 8 bits as well.
+        least = 0.0 if many else vain.get("codes", 0.0)
+        opened = {r: max(shares.near[r], least) for r in tried}
+        lead = {r: cost("lead", n, d, r, opened[r], many) for r in tried}
         enclosed = {r: cost_of_all("lead", n, d, r, shares.all[r], many) for r in tried}
         r = min(lead, key=lead.get)
         if lead[r] >= min(near.values()):
             # Neighbours have no use for leading coordinates.
             r = min(enclosed, key=enclosed.get)
         near["lead"], every["lead"] = lead[r], enclosed[r]
+    if shares is not None and shares.k:
+        images = cost("images", n, d, shares.k, vain["images"], many)
+        if _WORTH_IMAGES * images < min(near.values()):
+            near["images"] = images
     enclosed = min(every, key=every.get)
     pays = _GAIN * every[enclosed] < every["exact"]
     best = min(near, key=near.get), enclosed if pays else "exact"
@@ -278,7 +321,9 @@ class DenseSearch:
     is to wait until they are compiled.
     """
 
-    def __init__(self, space, coded=None, plan=None, module=None, cells=None):
+    def __init__(
+        self, space, coded=None, plan=None, module=None, cells=None, images=None
+    ):
         self.space, self.module, self.cells = space, module, cells
         rows, origin, norms, sizes, U = space
         n, d = self.n, self.d = rows.shape
@@ -294,6 +339,13 @@ class DenseSearch:
         self.short = tuple(held[name] for name in coding.ARRAYS[5:])
         self.norm_unit = coding.power_of_two(norms.max())
         self.norms = np.float32((1 - 1e-9 - 8 * _EPS) / self.norm_unit * norms)
+        self.images, self.lacks_images = None, self.plan.uses_images and images is None
+        if images is not None:
+            held = [read_only(getattr(images, name)[:n]) for name in coding.ARRAYS[:4]]
+            # Rounding of products with U, relative to lengths before and after them.
+            rounding = 4 * d * float(np.finfo(np.float64).eps) * np.linalg.norm(U)
+            longest = self.unit * float(self.sizes.max()), np.sqrt(norms.max())
+            self.images = held, images.unit, rounding / self.norm_unit, *longest
         arrays = map(read_only, (rows, origin, norms, self.sizes, U))
         self.candidates = *arrays, self.unit, NEAR
         # Products with rows that are not centred then lose few digits.
@@ -317,7 +369,7 @@ class DenseSearch:
             largest[largest == 0] = 1
             shares = gradients / largest[:, np.newaxis]
             lengths = largest * np.sqrt(row_squares(shares))
-        return Queries(points, gradients, squares, lengths)
+        return Queries(points, images, gradients, squares, lengths)
 
     def kneighbors(
         self, queries, K, jobs=1, working_bytes=1 << 24, way=None, cells=True
@@ -336,11 +388,11 @@ class DenseSearch:
         found = indices, squares, _ = self._no_neighbors(count, K)
         far, done = self.are_far(queries), 0
         if count < _FEW:
-            chosen = "scan" if far else way or self.plan.one
+            chosen = "scan" if far else way or self._without(self.plan.one)
             for part in slices(count, 1):
                 self._find_one(queries, found, part, chosen, jobs if count == 1 else 1)
             return squares, indices
-        chosen = "scan" if far else way or self.plan.many
+        chosen = "scan" if far else way or self._without(self.plan.many)
         if chosen == "lead" and way is None and count >= 8 * _PILOT:
             done = _PILOT
             self._find(queries, found, slice(0, done), "lead", working_bytes)
@@ -348,7 +400,7 @@ class DenseSearch:
             opened = found[2][:done].mean() / self.n
             lead = cost("lead", self.n, self.d, self.r_many, opened, many=True)
             costs = {**self.plan.costs["many"], "lead": lead}
-            chosen = min(costs.keys() - {"cells"}, key=costs.get)
+            chosen = self._without(min(costs.keys() - {"cells"}, key=costs.get))
 
         def find(part):
             part = slice(done + part.start, done + part.stop)
@@ -356,6 +408,10 @@ class DenseSearch:
 
         run(find, slices(count - done, min(_MOST_BATCH, -(-count // jobs))), jobs)
         return squares, indices
+
+    def _without(self, way):
+        """A way that the plan has; another one while there are no codes for it."""
+        return "codes" if way == "images" and self.images is None else way
 
     def in_cells(self, queries, K, budget, jobs=1):
         """As :meth:`kneighbors`, among the points of the nearest cells.
@@ -451,7 +507,8 @@ class DenseSearch:
         """The loops for a way, and their arguments for some of the queries."""
         given = self._given.get(way)
         if given is None:
-            loops = self.module or kernels(self.space.rows.dtype, way)
+            kind = "codes" if way == "images" else way
+            loops = self.module or kernels(self.space.rows.dtype, kind)
             codes = loops.Codes(*self.codes)
             if way != "lead":
                 codes = codes._replace(codes=codes.codes[:0])
@@ -476,15 +533,15 @@ class DenseSearch:
         The sum of the three is a lower bound of a squared distance less ‖Uq‖², in units
         of `norm_unit`. Products are with leading coordinates, codes or rows.
         """
-        _, gradients, _, lengths = queries
+        gradients, lengths = queries.gradients, queries.lengths
         norms, shifts = self.norms, np.zeros(len(lengths), np.float32)
         direct = self.is_central and self.space.rows.dtype == np.float32
         if way == "lead":
             factors = self.lead_factors(gradients, lengths)
-        elif way == "codes":
+        elif way in ("codes", "images"):
             loops = self.module or kernels(self.space.rows.dtype, "codes")
-            whole, factors = self.whole_queries(loops, queries)
-            codes = loops.Codes(*self.codes)
+            codes, unit, queries, norms = self._coded(way, loops, queries)
+            whole, factors = self.whole_queries(loops, queries, unit)
         else:
             scale, unit = 2 / self.norm_unit, 1.0 if direct else self.unit
             factors = (-scale * unit * gradients).astype(np.float32)
@@ -498,7 +555,7 @@ class DenseSearch:
         tile = np.empty(count * most, np.float32)
         for here in slices(self.n, most):
             products = tile[: count * (here.stop - here.start)].reshape(count, -1)
-            if way == "codes":
+            if way in ("codes", "images"):
                 loops.code_tile(here.start, whole, factors, codes, products)
             elif way == "lead":
                 np.matmul(factors, self.lead[here].T, out=products)
@@ -513,12 +570,13 @@ class DenseSearch:
 
     def _find_one(self, queries, found, part, way, jobs):
         """Fill in the neighbours of one query, whose bounds are made by all threads."""
-        if way not in ("lead", "codes"):
+        if way not in ("lead", "codes", "images"):
             return self._find(queries, found, part, way, 1 << 24)
         if way == "lead" and (not self.r_one or self._skips("lead")):
             way = "codes"
         loops, *rest = self._arguments(queries, found, part, way)
-        first, P, n, most = loops.Codes(*self.codes), self.P[:0], self.n, self.n
+        first, unit, batch, norms = self._coded(way, loops, rest[0])
+        P, n, most = self.P[:0], self.n, self.n
         if way == "lead":
             first, P = loops.Codes(*self.short), self.P[: self.r_one]
             # To read more codes out of order takes longer than to read all in order.
@@ -526,9 +584,10 @@ class DenseSearch:
             most = int(in_order / _out_of_order(self.d))
         RUN = loops.RUN
         out = np.empty(n, np.float32), np.empty(-(-n // RUN), np.float32)
-        given = P, self.unit, self.norm_unit, rest[0], first, self.norms, out
-        parts = slices(n, -(-n // (jobs * RUN)) * RUN)
-        run(lambda part: loops.code_bounds(part.start, part.stop, *given), parts, jobs)
+        given = P, unit, self.norm_unit, batch, first, norms, out
+        threads = threads_for(first.codes.nbytes, jobs)
+        parts = slices(n, -(-n // (threads * RUN)) * RUN)
+        run(lambda at: loops.code_bounds(at.start, at.stop, *given), parts, threads)
         size = -(-self._most_rows(n) // RUN) * RUN if self.is_mapped else n
         given = most, out, self.norm_unit, *rest
         for here in slices(n, size):
@@ -541,16 +600,31 @@ class DenseSearch:
                     values[part] = start
                 return self._find_one(queries, found, part, "codes", jobs)
 
-    def whole_queries(self, loops, queries):
+    def _coded(self, way, loops, queries):
+        """Codes, their unit, what stands for queries beside them, and norms.
+
+        Codes of transformed rows are multiplied by transformed queries. Both are
+        rounded relative to U and to what is transformed, and norms make up for that.
+        """
+        if way != "images":
+            return loops.Codes(*self.codes), self.unit, queries, self.norms
+        codes, unit, rounding, before, after = self.images
+        lengths, gaps = np.sqrt(queries.squares), queries.points - self.space.origin
+        off = (np.sqrt(np.vdot(gaps, gaps)) + before) * (lengths.max() + after)
+        norms = self.norms - np.float32(rounding * off)
+        images = queries._replace(gradients=queries.images, lengths=read_only(lengths))
+        return loops.Codes(*codes), unit, images, read_only(norms)
+
+    def whole_queries(self, loops, queries, unit):
         """Queries in whole numbers, which codes are multiplied by, and their factors.
 
         Their number is a multiple of three: rows of zeros are added.
         """
-        count, width = len(queries.squares), self.codes[0].shape[1]
+        count, width = len(queries.squares), coding.padded(queries.gradients.shape[1])
         whole = np.zeros((count + -count % 3, width), np.int16)
         factors = np.empty((count, 3), np.float32)
         batch = queries.some(slice(None)), self.P[:0]
-        loops.round_queries(self.unit, self.norm_unit, *batch, whole, factors)
+        loops.round_queries(unit, self.norm_unit, *batch, whole, factors)
         return whole, factors
 
     def lead_factors(self, gradients, lengths):
@@ -705,7 +779,7 @@ class DenseSearch:
             near, base = [[] for _ in range(count)], queries.squares / self.norm_unit
             limits = square / self.norm_unit - base
             limits += 4 * _EPS * (np.abs(limits) + base) + 1e-30
-            tiles = self._tiles(self.plan.many, queries, working_bytes)
+            tiles = self._tiles(self._without(self.plan.many), queries, working_bytes)
             for here, products, norms, shifts in tiles:
                 for at, values in enumerate(products):
                     inside = values + norms <= limits[at] - shifts[at]
@@ -736,8 +810,8 @@ def prepare(space, coded, K, eps, jobs=1):
         P = coding.leading_directions(rows, min(coding.MOST_LEAD, most), rng)
     shares = open_shares(space, chosen, judged, P, K, eps)
     if is_mapped(space.rows):
-        # Cells take as much memory as codes.
-        shares = shares._replace(cells=1.0)
+        # Cells and transformed rows take as much memory as codes.
+        shares = shares._replace(cells=1.0, k=0)
     plan = choose(n, d, shares, space.rows.itemsize)
     r = plan.r_many, plan.r_one
     if coded is None:
@@ -781,14 +855,16 @@ def open_shares(space, chosen, judged, P, K, eps):
     limits = np.partition(squares, rank, axis=1)[:, rank, np.newaxis]
     z, along, shares = rows @ P.T, gradients @ P.T, Shares({}, {}, 1.0)
     least, lengths = least_ratio(eps), np.sqrt(row_squares(gradients))
+    sizes = np.sqrt(row_squares(rows))
 
     def left_open(middle, width):
         return float(np.mean(middle - width < least * (middle + width)))
 
     for r in [r for r in _LEADS if r < len(P)] + [len(P)]:
         rest = lengths**2 - row_squares(along[:, :r])
-        left = row_squares(rows) - row_squares(z[:, :r])
+        left = sizes**2 - row_squares(z[:, :r])
         width = 2 * np.outer(*(np.sqrt(np.maximum(sq, 0)) for sq in (rest, left)))
+        width += (r + 16) * _EPS * np.outer(2 * lengths, sizes)
         middle = base - 2 * along[:, :r] @ z[:, :r].T
         shares.near[r] = float(np.mean(middle - width <= limits))
         shares.all[r] = left_open(middle, width)
@@ -796,7 +872,29 @@ def open_shares(space, chosen, judged, P, K, eps):
     errors = unit * coding.eight_bits(rows / unit, rows.shape[1])[2]
     in_cells = _share_in_cells(rows, norms[judged], gradients, lengths, limits - own)
     codes = left_open(squares, 2 * np.outer(lengths, errors))
-    return shares._replace(codes=codes, cells=in_cells)
+    bounds = squares, limits, lengths, sizes, errors
+    vain = _vain_shares(rows, images, U, *bounds)
+    return shares._replace(codes=codes, cells=in_cells, vain=vain, k=len(U))
+
+
+def _vain_shares(rows, images, U, squares, limits, lengths, sizes, errors):
+    """Shares of a sample that are no neighbours, and that bounds leave, by way.
+
+    The bounds are from products in float32, codes of the rows, and codes of the
+    transformed rows.
+    """
+    rounding = (rows.shape[1] + 16) * _EPS * sizes
+    widths = {"rows": np.outer(lengths, rounding), "codes": np.outer(lengths, errors)}
+    if len(U):
+        own = rows @ U.T
+        unit = coding.power_of_two(np.abs(own).max())
+        errors = unit * coding.eight_bits(own / unit, own.shape[1])[2]
+        widths["images"] = np.outer(np.sqrt(row_squares(images)), errors)
+    far = squares > limits
+    return {
+        way: float(np.mean(far & (squares - 2 * width <= limits)))
+        for way, width in widths.items()
+    }
 
 
 def _share_in_cells(rows, norms, gradients, lengths, limits):
@@ -842,6 +940,8 @@ class SparseSearch:
     ``d² = ‖Uq‖² - 2 g·x + ‖Ux‖²`` in float64, which takes as many operations as X has
     stored values. `U` is None for the Euclidean metric.
     """
+
+    lacks_images = False
 
     def __init__(self, X, norms, U):
         self.X, self.norms, self.U = X, norms, U

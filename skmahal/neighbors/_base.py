@@ -427,7 +427,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         with fit_task(self, "index the points"), one_blas_thread():
             held = MetricMaintenance(U, X, records=records, seed=seed, **parameters)
             with held.index.lock.reading():
-                held.index.searcher(jobs)
+                held.index.searcher(jobs, count=None)
         if self.recall is not None:
             with fit_task(self, "measure the recall"), one_blas_thread():
                 held.index.prepare(jobs)

@@ -13,6 +13,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from scipy import sparse
 
 from skmahal._core.index import Index
+from skmahal._core.kernels import available
+from skmahal._core.search import cost_of_images
+from tests.core.data import decaying
 from tests.oracle import Oracle, assert_nearest
 
 RTOL = {np.float64: 1e-8, np.float32: 1e-5}
@@ -301,3 +304,73 @@ def test_the_order_of_neighbours_does_not_depend_on_other_queries():
         q = rng.normal(size=(1, 100)).astype(np.float32)
         alone, batch = (index.kneighbors(Q, 3000) for Q in (q, np.vstack([q, X[:1]])))
         np.testing.assert_array_equal(alone[1][0], batch[1][0])
+
+
+@pytest.fixture(scope="module")
+def stretched():
+    """Points, queries, and a metric that counts all directions the same."""
+    X = decaying(6300, 256, rate=0.95)
+    values, vectors = np.linalg.eigh(np.cov(X.T))
+    return X[:6000], X[6000:], (vectors / np.sqrt(values)).T.copy()
+
+
+def check_neighbors(index, oracle, Q):
+    """Assert that one query and several have the neighbours of brute force."""
+    index.check()
+    for some in (Q[:1], Q[1:9]):
+        near, truth = index.kneighbors(some, 10), oracle.query_all(some)
+        assert_nearest(*near, truth, 1e-8, 1e-9)
+
+
+@pytest.mark.skipif(not available(), reason="needs numba")
+def test_codes_of_transformed_rows_follow_points_and_end_with_the_metric(stretched):
+    X, Q, U = stretched
+    index, oracle = Index(U, X), Oracle(U, X)
+    with index.lock.reading():
+        index.searcher(count=None)
+    assert index.plan.uses_images
+    assert index.state.image_codes.n == 6000
+    check_neighbors(index, oracle, Q)
+    index.append(1.1 * Q)
+    oracle.append(1.1 * Q)
+    index.assign(np.arange(40), Q[:40])
+    oracle.update_x(Q[:40], np.arange(40))
+    check_neighbors(index, oracle, Q)
+    assert index.state.image_codes.n == 6300
+    index.remove(np.arange(0, 6300, 3))
+    oracle.remove(np.arange(0, 6300, 3))
+    check_neighbors(index, oracle, Q)
+    index.truncate(4000)
+    oracle.remove(np.arange(4000, 4200))
+    check_neighbors(index, oracle, Q)
+    assert index.state.image_codes.n == 4000
+    before = index.kneighbors(Q[:1], 10)
+    index.set_state(index.state._replace(image_codes=None))
+    index.search_anew()
+    # Only the time depends on these codes.
+    for one, other in zip(before, index.kneighbors(Q[:1], 10), strict=True):
+        np.testing.assert_array_equal(one, other)
+    rng = np.random.default_rng(0)
+    change = 0.1 * rng.normal(size=(256, 1)), rng.normal(size=(256, 1))
+    index.add_low_rank(*change)
+    oracle.update_low_rank(*change)
+    assert index.state.image_codes is None
+    check_neighbors(index, oracle, Q)
+
+
+@pytest.mark.skipif(not available(), reason="needs numba")
+def test_codes_of_transformed_rows_are_made_once_they_would_have_paid(stretched):
+    X, Q, U = stretched
+    index = Index(U, X)
+    index.kneighbors(Q[:1], 10)
+    assert index.state.image_codes is None
+    saved, cost = index.plan.missed(1), cost_of_images(6000, 256, 256)
+    assert 3 < cost / saved < 300
+    for _ in range(int(cost / saved)):
+        index.kneighbors(Q[:1], 10)
+    assert index.state.image_codes is not None
+    index.add_low_rank(np.full((256, 1), 1e-4), np.ones((256, 1)))
+    index.kneighbors(Q[:1], 10)
+    assert index.state.image_codes is None
+    index.kneighbors(np.tile(Q, (40, 1)), 10)
+    assert index.state.image_codes is not None

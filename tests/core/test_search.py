@@ -24,7 +24,7 @@ from tests.core.data import clusters, decaying
 from tests.oracle import Oracle, assert_nearest
 
 RNG = np.random.default_rng(0)
-WAYS = ("lead", "rows", "codes", "scan")
+WAYS = ("lead", "rows", "codes", "scan", "images")
 compiled = pytest.mark.skipif(not available(), reason="needs numba")
 
 # Points made to break bounds: far from zero, of extreme sizes, nearly equal, of sizes
@@ -68,7 +68,9 @@ def searcher(X, U, r):
     coded = encode(X, space.origin, unit_of(space), P)
     coded = coded.with_lead(len(P), len(P), X, space.origin)
     coded.check(X, space.origin)
-    return DenseSearch(space, coded)
+    U, unit = np.eye(X.shape[1]) if U is None else U, np.sqrt(space.norms.max())
+    images = encode(X, space.origin, power_of_two(unit), P[:0, : len(U)], U=U)
+    return DenseSearch(space, coded, images=images)
 
 
 @compiled
@@ -193,8 +195,7 @@ def metric_of(name):
     X, metric = GRID[name]
     if metric is None:
         return X, None
-    values, vectors = np.linalg.eigh(np.cov(X[:1000].T))
-    return X, (vectors / np.sqrt(values)).T.copy()
+    return X, whitening(X[:1000])
 
 
 @compiled
@@ -211,6 +212,52 @@ def test_predicted_shares_are_those_that_are_counted(name):
         counted = opened(found, found.queries(X[1:3000:100]), K) / len(X)
         assert share <= 3 * counted + 0.02, (r, share, counted)
         assert counted <= 3 * share + 0.02, (r, share, counted)
+
+
+def left_in_vain(search, queries, way, K):
+    """Mean share of points that bounds leave and that are no neighbours."""
+    squares, _ = search.kneighbors(queries, K)
+    limits = (squares[:, -1] - queries.squares) / search.norm_unit
+    tiles = search._tiles(way, queries, 1 << 24)
+    left = [
+        np.count_nonzero(products + norms + shifts[:, None] <= limits[:, None])
+        for _, products, norms, shifts in tiles
+    ]
+    return (sum(left) / len(limits) - K) / search.n
+
+
+@compiled
+@pytest.mark.parametrize("name", GRID)
+def test_predicted_shares_in_vain_are_those_that_are_counted(name):
+    X, U = metric_of(name)
+    X, U = X.astype(np.float32), np.eye(96) if U is None else U
+    found, K = searcher(X, U, r=4), 10
+    chosen, _, judged = samples(*X.shape, np.random.default_rng(0))
+    shares = open_shares(found.space, chosen, judged, found.P, K, 0.2)
+    assert shares.k == 96
+    for way, share in shares.vain.items():
+        counted = left_in_vain(found, found.queries(X[1:3000:100]), way, K)
+        assert share <= 2 * counted + 0.01, (way, share, counted)
+        assert counted <= 2 * share + 0.01, (way, share, counted)
+
+
+@compiled
+def test_transformed_rows_have_codes_where_the_metric_stretches_errors():
+    X, rng = decaying(6000, 256, rate=0.95), np.random.default_rng(0)
+    coded, plan = search.prepare(space_of(X, whitening(X)), None, 10, 0.2)
+    assert plan[:2] == ("images", "images")
+    assert plan.missed(1) > 0
+    assert plan.missed(100) > 0
+    mild = np.eye(256) + 0.01 * rng.normal(size=(256, 256))
+    coded, plan = search.prepare(space_of(X, mild), coded, 10, 0.2)
+    assert not plan.uses_images
+    assert plan.missed(1) == plan.missed(100) == 0
+
+
+def whitening(X):
+    """U of a metric in which all directions count the same."""
+    values, vectors = np.linalg.eigh(np.cov(X.T))
+    return (vectors / np.sqrt(values)).T.copy()
 
 
 def test_the_choice_is_the_cheapest_of_all_ways():
@@ -251,7 +298,9 @@ def test_one_point_is_so_large_that_products_of_others_underflow(size, dtype):
     space = space._replace(norms=squares, sizes=squares)
     P = leading_directions(X, 2, np.random.default_rng(0))
     coded = encode(X, space.origin, unit_of(space), P)
-    found = DenseSearch(space, coded.with_lead(2, 2, X, space.origin))
+    images = encode(X, space.origin, unit_of(space), P[:0])
+    coded = coded.with_lead(2, 2, X, space.origin)
+    found = DenseSearch(space, coded, images=images)
     Q = (1.01 * X[:5]).astype(dtype)
     truth = Oracle(None, X).query_all(Q)
     for way in WAYS:
@@ -270,7 +319,9 @@ def test_queries_below_the_smallest_normal_number(way):
     space = space_of(X, None)._replace(origin=np.zeros(4))
     P = leading_directions(X, 2, np.random.default_rng(0))
     coded = encode(X, space.origin, unit_of(space), P)
-    found = DenseSearch(space, coded.with_lead(2, 2, X, space.origin))
+    images = encode(X, space.origin, unit_of(space), P[:0])
+    coded = coded.with_lead(2, 2, X, space.origin)
+    found = DenseSearch(space, coded, images=images)
     Q = np.array([[1e-310, 0.0, 0.0, 0.0]])
     squares, indices = found.kneighbors(found.queries(Q), 3, way=way)
     assert_nearest(np.sqrt(squares), indices, Oracle(None, X).query_all(Q), 1e-7, 0)
