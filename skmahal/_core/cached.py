@@ -157,7 +157,7 @@ def derive(state, aims, jobs=1, for_search=True):
     # Cells that the plan does not use at present are kept: others would take seconds.
     wanted = aims[2] is not None or state.cells is not None
     if for_search and (wanted or state.plan.uses_cells):
-        state = with_cells(state, jobs)
+        state = with_cells(state, aims[2] is None, jobs)
     return state
 
 
@@ -169,14 +169,14 @@ def with_image_codes(state, jobs=1):
     return state._replace(image_codes=coded)
 
 
-def with_cells(state, jobs=1, anew=False):
+def with_cells(state, exact, jobs=1, anew=False):
     """A state with cells, if there are codes for them; new ones if `anew`."""
     n, coded, cells = state.points.n, state.coded, state.cells
     if coded is None or n < partition.LEAST_POINTS:
         return state._replace(cells=None, probings={})
     if anew or cells is None or not cells.have_points:
-        given = space_of(state), coded, held_positions(n), state.plan.uses_cells
-        new = partition.make(*given, jobs)
+        given = space_of(state), coded, held_positions(n)
+        new = partition.make(*given, exact, jobs)
         return state._replace(cells=new, probings={})
     return state._replace(cells=partition.followed(cells, space_of(state), coded, jobs))
 

@@ -26,7 +26,7 @@ from .threads import run, slices
 # Points from which on there are cells.
 LEAST_POINTS = 1024
 
-# Cells for n points, in units of √n; by whether they have even radii, see :func:`make`.
+# Cells for n points, in units of √n; by whether searches are exact, see :func:`make`.
 _CELLS = {False: 4, True: 6}
 
 # Points that centres are computed from, for each of them, and how often.
@@ -218,13 +218,13 @@ class Cells(NamedTuple):
             assert not (outside & (cells >= 0)).any(), "radii of cells"
 
 
-def cells_for(n, even=False):
+def cells_for(n, exact=False):
     """How many cells n points have.
 
     >>> cells_for(10_000)
     400
     """
-    return int(_CELLS[even] * np.sqrt(n))
+    return int(_CELLS[exact] * np.sqrt(n))
 
 
 def cost_of_making(n, d):
@@ -233,20 +233,20 @@ def cost_of_making(n, d):
     return 0.03 * n * r * (cells_for(n) + 2 * d) + 8 * n * d
 
 
-def make(space, coded, held, even=False, jobs=1):
+def make(space, coded, held, exact=False, jobs=1):
     """The :class:`Cells` of the rows of a space, by k-means under its metric.
 
     Points at the positions `held` are not among those that centres are computed from.
-    `even` cells have similar radii, which exact searches need; others have more similar
-    numbers of points. The same rows and metric give the same cells. O(n d r + n p r)
-    for p cells, in r leading coordinates under the metric.
+    Cells for `exact` searches have similar radii, others have more similar numbers of
+    points. The same rows and metric give the same cells. O(n d r + n p r) for p cells,
+    in r leading coordinates under the metric.
     """
     n, rng = len(space.rows), np.random.default_rng(0)
     order = rng.permutation(np.setdiff1d(np.arange(n), held))
-    count = min(cells_for(n, even), len(order))
+    count = min(cells_for(n, exact), len(order))
     chosen = np.sort(order[: _POINTS_PER_CELL * count])
     M = _coordinates(space, coded.P, rng.permutation(chosen)[:_SAMPLE], rng)
-    centres = _means(_projected(space, chosen, M, jobs), count, even, rng, jobs)
+    centres = _means(_projected(space, chosen, M, jobs), count, exact, rng, jobs)
     labels = _nearest(space, M, centres, jobs)
     return gathered(labels, space, coded, jobs)
 

@@ -156,7 +156,7 @@ class Probes:
         """
         first, old, work = None, index.state.probings.get(K), self.work
         if old is not None and self._has_worn_cells(index):
-            index.set_state(cached.with_cells(index.state, jobs, anew=True))
+            index.set_state(cached.with_cells(index.state, False, jobs, anew=True))
             index.search_anew()
             work = work._replace(wasted=0.0)
         elif old is not None:
