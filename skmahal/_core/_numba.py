@@ -22,10 +22,11 @@ except ImportError:  # pragma: no cover - depends on what is installed
 
 
 # Points whose bounds have one minimum, points that are bounded at a time, and points
-# whose codes are multiplied with all queries of a batch at a time.
+# whose codes are multiplied with all queries of a batch at a time: so many, or as have
+# so many bytes.
 RUN = 32
-_BLOCK = 128
-_ROWS = 36
+_BLOCK = 512
+_ROWS, _ROW_BYTES = 36, 36 << 10
 
 # Points that are evaluated before others are judged by them, beyond the neighbours, and
 # points of cells that these are chosen from.
@@ -377,8 +378,9 @@ def _block_bounds(start, whole, factors, coded, norms, products, bounds):
 
     `products` is filled in.
     """
+    codes = coded.codes
     for j in range(len(bounds)):
-        products[j] = _one_by_one(coded.codes, start + j, whole, 0)[0]
+        products[j] = _one_by_one(codes, start + j, whole, 0)[0]
     norms = norms[start : start + len(bounds)]
     _bounds_from(products, start, factors, coded, norms, bounds)
 
@@ -461,11 +463,13 @@ def code_tile(start, whole, factors, coded, tile):
     is a multiple of three. A few codes at a time are multiplied with all queries, while
     they are in cache. Norms of the points are still to be added.
     """
-    products, zeros = np.empty((3, _ROWS), np.int32), np.zeros(_ROWS, np.float32)
-    for first in range(0, tile.shape[1], _ROWS):
-        here, size = start + first, min(_ROWS, tile.shape[1] - first)
+    codes = coded.codes
+    rows = max(_ROWS, _ROW_BYTES // codes.shape[1] // 3 * 3)
+    products, zeros = np.empty((3, rows), np.int32), np.zeros(rows, np.float32)
+    for first in range(0, tile.shape[1], rows):
+        here, size = start + first, min(rows, tile.shape[1] - first)
         for c in range(0, len(tile), 3):
-            _block_products(coded.codes, here, here + size, whole, c, products)
+            _block_products(codes, here, here + size, whole, c, products)
             for b in range(min(3, len(tile) - c)):
                 three = factors[c + b, 0], factors[c + b, 1], factors[c + b, 2]
                 out = tile[c + b, first : first + size]
@@ -604,20 +608,35 @@ def nearest_by_bounds(
 
 
 @njit(cache=True, nogil=True)
-def _judge_cells(cells, whole, factors, scores, bounds):
+def _products(codes, whole, count):
+    """Products of the first `count` queries with all codes, (queries, codes)."""
+    n, found = len(codes), np.empty((count, len(codes)), np.int32)
+    if count == 1:
+        for i in range(n):
+            found[0, i] = _one_by_one(codes, i, whole, 0)[0]
+        return found
+    rows = max(_ROWS, _ROW_BYTES // codes.shape[1] // 3 * 3)
+    products = np.empty((3, rows), np.int32)
+    for start in range(0, n, rows):
+        stop = min(start + rows, n)
+        for c in range(0, count, 3):
+            _block_products(codes, start, stop, whole, c, products)
+            for b in range(min(3, count - c)):
+                found[c + b, start:stop] = products[b, : stop - start]
+    return found
+
+
+@njit(cache=True, nogil=True, fastmath=_SUMS)
+def _judge_cells(cells, products, factors, scores, bounds):
     """Squared distances of centres, and lower bounds of those of points in the cells.
 
-    Both are less ‖Uq‖², in units of norms.
+    `products` are of a query with the centres. Results are less ‖Uq‖², in units of
+    norms.
     """
-    centres, least = cells.centres, cells.least
-    codes, steps, norms = centres.codes, centres.steps, cells.norms
-    products = np.empty(_BLOCK, np.int32)
-    for start in range(0, len(codes), _BLOCK):
-        stop = min(start + _BLOCK, len(codes))
-        block = bounds[start:stop]
-        _block_bounds(start, whole, factors, centres, least, products, block)
-        for c in range(start, stop):
-            scores[c] = norms[c] - factors[0] * steps[c] * products[c - start]
+    steps, norms = cells.centres.steps, cells.norms
+    _bounds_from(products, 0, factors, cells.centres, cells.least, bounds)
+    for c in range(np.uint64(len(scores))):
+        scores[c] = norms[c] - factors[0] * steps[c] * np.float32(products[c])
 
 
 @njit(cache=True, nogil=True)
@@ -721,14 +740,20 @@ def nearest_in_cells(
     search ends without neighbours, and the number of codes that were read is -1.
     """
     starts, unit, P = cells.starts, candidates.unit, candidates.U[:0]
-    whole = np.zeros((1, cells.coded.codes.shape[1]), np.int16)
+    count = len(queries.squares)
+    # Products are made with three queries at a time, unless there is one.
+    padded = count if count == 1 else count + -count % 3
+    every = np.zeros((padded, cells.coded.codes.shape[1]), np.int16)
+    scales = np.empty((count, 3), np.float32)
+    round_queries(unit, norm_unit, queries, P, every, scales)
+    products = _products(cells.centres.codes, every, count)
     scores = np.empty(len(starts) - 1, np.float32)
     bounds = np.empty_like(scores)
-    for at in range(len(queries.squares)):
-        base = queries.squares[at]
-        factors = _scales(at, P, unit, norm_unit, queries, whole[0])
+    for at in range(count):
+        base, whole = queries.squares[at], every[at : at + 1]
+        factors = scales[at, 0], scales[at, 1], scales[at, 2]
         given = at, whole, factors, cells, norm_unit, queries, candidates, found
-        _judge_cells(cells, whole, factors, scores, bounds)
+        _judge_cells(cells, products[at], factors, scores, bounds)
         chosen = _nearest_cells(scores, starts, budget)
         done = _begin_in_cells(chosen, *given)
         bounds[chosen[:done]] = np.inf
