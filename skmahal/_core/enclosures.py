@@ -13,7 +13,7 @@ If ``l ≤ d ≤ h`` and ``h / l ≤ (1 + eps) / (1 - eps)``, then ``2lh / (l + 
 import numpy as np
 
 from .kernels import kernels
-from .threads import run, slices, threads_for
+from .threads import run, slices
 
 _EPS = float(np.finfo(np.float32).eps)
 
@@ -57,7 +57,6 @@ def _one(search, loops, queries, goal, out, jobs):
     def enclose(part):
         loops.enclose_codes(part.start, part.stop, *given, *rest)
 
-    jobs = threads_for(coded.codes.nbytes, jobs)
     run(enclose, slices(search.n, -(-search.n // jobs)), jobs)
 
 

@@ -343,12 +343,13 @@ class Index:
         if jobs > 1 and is_much and self.state.U is not None:
             step = slices(Q.shape[0], -(-Q.shape[0] // jobs))
             parts = run(lambda here: self.queries(search, Q[here]), step, jobs)
-            return Queries(*map(np.concatenate, zip(*parts, strict=True)))
+            every = map(np.concatenate, zip(*parts, strict=True))
+            return Queries(*every).read_only()
         with np.errstate(over="ignore", invalid="ignore"):
             if self.state.images is not None:
                 Q = transform(Q, self.state.U, self.state.points.origin)
             queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
-            fits = queries.squares.max() < self._largest
+            fits = queries.longest[0] < self._largest
         if not fits:
             raise ValueError(
                 f"X has queries that are too large for distances in {self.dtype}."

@@ -25,7 +25,7 @@ from .enclosures import least_ratio
 from .kernels import available, kernels
 from .points import block, read_only, release, row_squares
 from .saved import is_mapped, require
-from .threads import run, slices, threads_for
+from .threads import run, slices
 
 _EPS = float(np.finfo(np.float32).eps)
 
@@ -123,7 +123,20 @@ class Queries(NamedTuple):
 
     def some(self, part):
         """Some of the queries, as arrays that cannot be written to."""
-        return Queries(*[read_only(values[part]) for values in self])
+        found = Queries(*[values[part] for values in self])
+        return found if isinstance(part, slice) else found.read_only()
+
+    def read_only(self):
+        """The same arrays, which are no longer to be written to."""
+        for values in self:
+            values.flags.writeable = False
+        return self
+
+    @property
+    def longest(self):
+        """The largest squared length, and the largest ‖g‖, as numbers."""
+        # The same by NumPy takes longer than a search in cells for one query.
+        return max(self.squares.tolist()), max(self.lengths.tolist())
 
 
 class Plan(NamedTuple):
@@ -356,20 +369,21 @@ class DenseSearch:
     def queries(self, points):
         """The :class:`Queries` of some points. O(kd) each."""
         origin, U = self.space.origin, self.space.U
-        points = np.ascontiguousarray(points, dtype=np.float64)
+        # A view, because arrays of the caller stay writable.
+        points = np.ascontiguousarray(points, dtype=np.float64).view()
         images = gradients = points - origin
         if len(U):
             images = images @ U.T
             gradients = images @ U
-        squares = row_squares(images)
-        lengths = np.sqrt(row_squares(gradients) if len(U) else squares)
-        if not _LEAST_LENGTH < lengths.min() <= lengths.max() < np.inf:
+        squares = np.vecdot(images, images)
+        lengths = np.sqrt(np.vecdot(gradients, gradients) if len(U) else squares)
+        if not all(_LEAST_LENGTH < length < np.inf for length in lengths.tolist()):
             # Relative to the largest entry, whose square may not be a normal number.
             largest = np.abs(gradients).max(axis=1)
             largest[largest == 0] = 1
             shares = gradients / largest[:, np.newaxis]
             lengths = largest * np.sqrt(row_squares(shares))
-        return Queries(points, images, gradients, squares, lengths)
+        return Queries(points, images, gradients, squares, lengths).read_only()
 
     def kneighbors(
         self, queries, K, jobs=1, working_bytes=1 << 24, way=None, cells=True
@@ -499,8 +513,8 @@ class DenseSearch:
 
     def are_far(self, queries):
         """Whether queries are so far away that bounds in float32 mean nothing."""
-        most, reach = _FARTHEST * self.norm_unit, self.unit * queries.lengths.max()
-        fits = queries.squares.max() < most and reach < most
+        most, (square, length) = _FARTHEST * self.norm_unit, queries.longest
+        fits = square < most and self.unit * length < most
         return not fits or self.norm_unit < _LEAST_UNIT
 
     def _arguments(self, queries, found, part, way):
@@ -585,9 +599,8 @@ class DenseSearch:
         RUN = loops.RUN
         out = np.empty(n, np.float32), np.empty(-(-n // RUN), np.float32)
         given = P, unit, self.norm_unit, batch, first, norms, out
-        threads = threads_for(first.codes.nbytes, jobs)
-        parts = slices(n, -(-n // (threads * RUN)) * RUN)
-        run(lambda at: loops.code_bounds(at.start, at.stop, *given), parts, threads)
+        parts = slices(n, -(-n // (jobs * RUN)) * RUN)
+        run(lambda part: loops.code_bounds(part.start, part.stop, *given), parts, jobs)
         size = -(-self._most_rows(n) // RUN) * RUN if self.is_mapped else n
         given = most, out, self.norm_unit, *rest
         for here in slices(n, size):

@@ -13,9 +13,6 @@ from threadpoolctl import ThreadpoolController
 
 _cores = lru_cache(maxsize=1)(cpu_count)
 
-# Bytes that one thread reads by the time that another one starts, or less.
-_AT_START = 1 << 23
-
 
 def slices(count, step):
     """Slices of at most `step` that cover ``range(count)``."""
@@ -53,15 +50,6 @@ def run(task, items, jobs):
     for other in begun:
         other.result()
     return results
-
-
-def threads_for(size, jobs):
-    """How many of `jobs` threads are worth starting to read `size` bytes.
-
-    >>> threads_for(1 << 20, 4), threads_for(1 << 24, 4), threads_for(1 << 30, 4)
-    (1, 2, 4)
-    """
-    return max(1, min(jobs, size // _AT_START))
 
 
 @lru_cache(maxsize=1)

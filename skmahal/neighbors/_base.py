@@ -67,7 +67,7 @@ MOST_TASKS = 3
 
 # Threads share the work of one query if it reads more bytes of codes than _LARGE, and
 # that of many queries if these need at least _LITTLE products of coordinates.
-_LARGE = 1 << 25
+_LARGE = 1 << 24
 _LITTLE = 1 << 23
 
 

@@ -365,3 +365,10 @@ def test_leading_coordinates_that_are_none_are_not_chosen_for_single_queries():
     plan = choose(50_000, 64, Shares(shares, shares, 0.0))
     assert plan.one != "lead" or plan.r_one > 0
     assert choose(50_000, 64, Shares({0: 0.001}, {0: 1.0}, 0.0)).one == "codes"
+
+
+def test_arrays_of_queries_stay_writable():
+    X = np.random.default_rng(0).normal(size=(60, 4))
+    found, Q = DenseSearch(space_of(X, None)), np.ones((2, 4))
+    found.kneighbors(found.queries(Q), 3)
+    Q += 1
