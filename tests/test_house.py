@@ -15,7 +15,7 @@ ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MOST_FILES = 54
-MOST_LINES = 17_800
+MOST_LINES = 18_050
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 

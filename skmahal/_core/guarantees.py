@@ -436,6 +436,24 @@ class Audit:
             return getattr(self.random, name)
         raise AttributeError(f"An audit has no attribute {name!r}.")
 
+    def __str__(self):
+        pools = {"points": self.random, "recent queries and neighbours": self.recent}
+        lines = [
+            f"{part.outside:.4g} of {part.n_pairs:,} distances between {pool} are off "
+            f"by more than {self.eps:g}, and {part.allowed:.4g} may be: "
+            f"{'passed' if part.passed else 'failed'}."
+            for pool, part in pools.items()
+            if part is not None
+        ]
+        if self.recall is not None:
+            _, mean, least, count, passed = vars(self.recall).values()
+            lines.append(
+                f"The recall of {count:,} queries is {mean:.4g}, at least {least:.4g} "
+                f"with 95 % confidence, and {self.recall.target:g} was requested: "
+                f"{'passed' if passed else 'failed'}."
+            )
+        return "\n".join(lines)
+
 
 def relative_errors(estimates, exact):
     """``|estimate / exact - 1|``; where both are zero there is no error."""

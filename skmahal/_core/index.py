@@ -319,7 +319,8 @@ class Index:
             self._missed += np.inf if count is None else self.plan.missed(count)
             if self._missed > cost_of_images(self.n, self.k, self.d):
                 with self.lock.deriving:
-                    self.set_state(cached.with_image_codes(self.state, jobs))
+                    if self.state.image_codes is None:
+                        self.set_state(cached.with_image_codes(self.state, jobs))
                     self.search_anew()
         return self._search[1]
 

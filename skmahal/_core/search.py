@@ -352,7 +352,9 @@ class DenseSearch:
         self.short = tuple(held[name] for name in coding.ARRAYS[5:])
         self.norm_unit = coding.power_of_two(norms.max())
         self.norms = np.float32((1 - 1e-9 - 8 * _EPS) / self.norm_unit * norms)
-        self.images, self.lacks_images = None, self.plan.uses_images and images is None
+        # Beside a mapped file, memory is for codes of the points.
+        lacks = self.plan.uses_images and images is None and not self.is_mapped
+        self.images, self.lacks_images = None, lacks
         if images is not None:
             held = [read_only(getattr(images, name)[:n]) for name in coding.ARRAYS[:4]]
             # Rounding of products with U, relative to lengths before and after them.

@@ -283,7 +283,8 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         Parameters
         ----------
         indices : int, array-like of int, or array-like of bool, default=None
-            Positions of the points, or a mask. At least one point must be left.
+            Positions of the points, or a mask. Negative ones count from the end, and
+            one that occurs twice counts once. At least one point must be left.
         ids : int, str or array-like of them, default=None
             Ids of the points, in place of `indices`.
 
@@ -427,7 +428,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         with fit_task(self, "index the points"), one_blas_thread():
             held = MetricMaintenance(U, X, records=records, seed=seed, **parameters)
             with held.index.lock.reading():
-                held.index.searcher(jobs, count=None)
+                held.index.searcher(jobs, None if self.recall is None else 0)
         if self.recall is not None:
             with fit_task(self, "measure the recall"), one_blas_thread():
                 held.index.prepare(jobs)

@@ -47,7 +47,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
     Parameters
     ----------
     n_neighbors : int, default=5
-        Number of neighbours that vote.
+        Number of neighbours that vote. If there are fewer points, all of them vote.
     weights : {"uniform", "distance"}, callable or None, default="uniform"
         Equal votes, votes by inverse distance, or a function from an array of distances
         to one of weights. None is "uniform".

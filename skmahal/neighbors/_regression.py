@@ -21,7 +21,7 @@ class SketchedMahalanobisRegressor(RegressorMixin, SupervisedNeighborsBase):
     Parameters
     ----------
     n_neighbors : int, default=5
-        Number of neighbours that are averaged.
+        Number of neighbours that are averaged, or all points if there are fewer.
     weights : {"uniform", "distance"}, callable or None, default="uniform"
         Equal weights, inverse distances, or a function from an array of distances to
         one of weights. None is "uniform".

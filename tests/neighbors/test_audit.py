@@ -108,6 +108,12 @@ def test_the_audit_as_a_whole_has_the_numbers_of_random_pairs():
     assert len(found.random.sample) <= 300
     assert found.random.sample[0] == found.ratios[0.0]
     assert not found.random.sample.flags.writeable
+    points, recent = str(found).splitlines()
+    assert points == (
+        f"{found.outside:.4g} of 300 distances between points are off by more than 0.5, "
+        f"and {found.allowed:.4g} may be: passed."
+    )
+    assert "between recent queries and neighbours are" in recent
 
 
 def test_exact_distances_pass_an_audit_of_few_pairs():
