@@ -135,7 +135,7 @@ class Queries(NamedTuple):
     @property
     def longest(self):
         """The largest squared length, and the largest ‖g‖, as numbers."""
-        # The same by NumPy takes longer than a search in cells for one query.
+        # To one number, NumPy would take five times as long.
         return max(self.squares.tolist()), max(self.lengths.tolist())
 
 
@@ -167,16 +167,23 @@ class Plan(NamedTuple):
     @property
     def uses_images(self):
         """Whether there should be codes of transformed rows."""
-        return "images" in (self.many, self.one)
+        pairs = (self.many, self.cells_many), (self.one, self.cells_one)
+        return ("images", False) in pairs
+
+    def without_images(self, many):
+        """The way without codes of transformed rows, and what it costs more."""
+        way = self.many if many else self.one
+        costs = self.costs["many" if many else "one"]
+        if way != "images":
+            return way, 0.0
+        other = min(costs.keys() & {"codes", "rows", "scan"}, key=costs.get)
+        return other, costs[other] - costs[way]
 
     def missed(self, count):
         """Nanoseconds that so many queries lose without codes of transformed rows."""
         many = count >= _FEW
-        if (self.many if many else self.one) != "images":
-            return 0.0
-        costs = self.costs["many" if many else "one"]
-        others = [costs[way] for way in costs.keys() - {"images"}]
-        return count * (min(others) - costs["images"])
+        by_cells = self.cells_many if many else self.cells_one
+        return 0.0 if by_cells else count * self.without_images(many)[1]
 
     def encloses(self, count):
         """Whether distances of so many queries are enclosed rather than exact."""
@@ -288,9 +295,11 @@ def choose(n, d, shares=None, itemsize=4):
 def plan_from(values, has_codes):
     """The saved :class:`Plan`, all of whose ways must be known."""
     plan = Plan(**values)
-    coded = {"lead", "codes", "images"} if has_codes else set()
+    coded = {"lead", "codes"} if has_codes else set()
+    images = {"images"} if has_codes else set()
     near, every = (plan.many, plan.one), (plan.all_many, plan.all_one)
-    require({"rows", "scan", *coded} >= set(near), f"there are no codes for {near}")
+    known = {"rows", "scan", *coded, *images}
+    require(known >= set(near), f"there are no codes for {near}")
     require({"exact", *coded} >= set(every), f"there are no codes for {every}")
     return plan
 
@@ -404,11 +413,11 @@ class DenseSearch:
         found = indices, squares, _ = self._no_neighbors(count, K)
         far, done = self.are_far(queries), 0
         if count < _FEW:
-            chosen = "scan" if far else way or self._without(self.plan.one)
+            chosen = "scan" if far else way or self._way(many=False)
             for part in slices(count, 1):
                 self._find_one(queries, found, part, chosen, jobs if count == 1 else 1)
             return squares, indices
-        chosen = "scan" if far else way or self._without(self.plan.many)
+        chosen = "scan" if far else way or self._way(many=True)
         if chosen == "lead" and way is None and count >= 8 * _PILOT:
             done = _PILOT
             self._find(queries, found, slice(0, done), "lead", working_bytes)
@@ -416,7 +425,7 @@ class DenseSearch:
             opened = found[2][:done].mean() / self.n
             lead = cost("lead", self.n, self.d, self.r_many, opened, many=True)
             costs = {**self.plan.costs["many"], "lead": lead}
-            chosen = self._without(min(costs.keys() - {"cells"}, key=costs.get))
+            chosen = min(costs.keys() - {"cells", "images"}, key=costs.get)
 
         def find(part):
             part = slice(done + part.start, done + part.stop)
@@ -425,9 +434,11 @@ class DenseSearch:
         run(find, slices(count - done, min(_MOST_BATCH, -(-count // jobs))), jobs)
         return squares, indices
 
-    def _without(self, way):
-        """A way that the plan has; another one while there are no codes for it."""
-        return "codes" if way == "images" and self.images is None else way
+    def _way(self, many):
+        """The way of the plan; another one while there are no codes for it."""
+        if self.images is None:
+            return self.plan.without_images(many)[0]
+        return self.plan.many if many else self.plan.one
 
     def in_cells(self, queries, K, budget, jobs=1):
         """As :meth:`kneighbors`, among the points of the nearest cells.
@@ -794,7 +805,7 @@ class DenseSearch:
             near, base = [[] for _ in range(count)], queries.squares / self.norm_unit
             limits = square / self.norm_unit - base
             limits += 4 * _EPS * (np.abs(limits) + base) + 1e-30
-            tiles = self._tiles(self._without(self.plan.many), queries, working_bytes)
+            tiles = self._tiles(self._way(many=True), queries, working_bytes)
             for here, products, norms, shifts in tiles:
                 for at, values in enumerate(products):
                     inside = values + norms <= limits[at] - shifts[at]
