@@ -150,7 +150,7 @@ def derive(state, aims, jobs=1, for_search=True):
         state = state._replace(**arrays, images=images, square=square)
     dense = state.images is not None or not points.is_sparse
     if for_search and dense and state.plan is None:
-        coded, plan = search.prepare(space_of(state), state.coded, *aims[:2], jobs)
+        coded, plan = search.prepare(space_of(state), state.coded, *aims, jobs)
         state = state._replace(coded=coded, plan=plan, moved=0.0)
     if for_search and not dense:
         return state._replace(cells=None, probings={})
@@ -420,20 +420,16 @@ def with_rows(state, X, here, grow):
             held = written(cache.rows, rows), written(cache.norms, row_squares(rows))
             cache = cache._replace(rows=held[0], norms=held[1])
         caches[map] = cache
-    coded, image_codes, plan, cells = (
-        state.coded,
-        state.image_codes,
-        state.plan,
-        state.cells,
-    )
-    if image_codes is not None:
-        image_codes = _coded_rows(image_codes, images, 0, here, grow)
+    coded, plan, cells = state.coded, state.plan, state.cells
     if coded is not None:
         own = state.images is not None
-        rows, origin = (images, 0) if own else (X, points.origin)
-        coded = _coded_rows(coded, rows, origin, here, grow)
+        given = (images, 0, norms) if own else (X, points.origin, sizes)
+        coded = _coded_rows(coded, *given, here, grow)
         if coded is None:
             plan = cells = None
+    image_codes = None if plan is None else state.image_codes
+    if image_codes is not None:
+        image_codes = _coded_rows(image_codes, images, 0, norms, here, grow)
     if cells is not None:
         cells = cells.with_codes(coded, here, replaced=not grow)
     new["drift"] = state.drift + len(norms) / points.n
@@ -441,9 +437,12 @@ def with_rows(state, X, here, grow):
     return state._replace(**new, image_codes=image_codes)
 
 
-def _coded_rows(coded, rows, origin, here, grow):
-    """Codes with those of some rows; None if they are too large for the unit."""
-    if np.sqrt(row_squares(rows - origin).max(initial=0)) > MOST_UNITS * coded.unit:
+def _coded_rows(coded, rows, origin, squares, here, grow):
+    """Codes with those of some rows; None if these are too long for the unit.
+
+    `squares` are the squared lengths of the rows about the origin.
+    """
+    if np.sqrt(squares.max(initial=0)) > MOST_UNITS * coded.unit:
         return None
     if grow:
         return coded.append(rows, origin)

@@ -288,14 +288,14 @@ def _projected(space, positions, M, jobs=1):
     return np.concatenate(run(part, slices(len(positions), step), jobs))
 
 
-def _means(Z, count, even, rng, jobs):
+def _means(Z, count, exact, rng, jobs):
     """Centres of at most `count` clusters of rows, by k-means.
 
     Seeds are drawn uniformly, so that dense regions have many, or by squared distances
-    from earlier ones if cells are to be `even`, so that no cluster is without a seed.
+    from earlier ones for `exact` searches, so that no cluster is without a seed.
     """
     centres = Z[rng.choice(len(Z), count, replace=False)]
-    if even:
+    if exact:
         centres = _far_apart(Z, count, rng, jobs)
     for _ in range(_ROUNDS):
         labels, _ = nearest_rows(Z, centres, jobs)

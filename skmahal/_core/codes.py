@@ -172,7 +172,7 @@ class CodedPoints(NamedTuple):
 def encode(rows, origin, unit, P, r_many=0, r_one=0, jobs=1, U=None):
     """The :class:`CodedPoints` of rows, with leading coordinates along P. O(nd r).
 
-    With U, they are those of the transformed rows.
+    With U, they are those of the transformed rows, which hold for this metric. O(nkd).
     """
     n, d = len(rows), rows.shape[1] if U is None else len(U)
     codes = np.zeros((n, padded(d)), np.int8)

@@ -439,18 +439,18 @@ class Audit:
     def __str__(self):
         pools = {"points": self.random, "recent queries and neighbours": self.recent}
         lines = [
-            f"{part.outside:.4g} of {part.n_pairs:,} distances between {pool} are off "
-            f"by more than {self.eps:g}, and {part.allowed:.4g} may be: "
+            f"{part.outside:.2%} of {part.n_pairs:,} distances between {pool} are off "
+            f"by more than {self.eps:.0%}; up to {part.allowed:.2%} may be: "
             f"{'passed' if part.passed else 'failed'}."
             for pool, part in pools.items()
             if part is not None
         ]
-        if self.recall is not None:
-            _, mean, least, count, passed = vars(self.recall).values()
+        found = self.recall
+        if found is not None:
+            verdict = "agrees" if found.passed else "does not agree"
             lines.append(
-                f"The recall of {count:,} queries is {mean:.4g}, at least {least:.4g} "
-                f"with 95 % confidence, and {self.recall.target:g} was requested: "
-                f"{'passed' if passed else 'failed'}."
+                f"The mean recall of {found.n_queries:,} queries is {found.mean:.4f}, "
+                f"which {verdict} with the {found.target:g} that was requested."
             )
         return "\n".join(lines)
 

@@ -305,7 +305,8 @@ class Index:
         """The search over the present state, for so many queries; inside `reading`.
 
         Codes of transformed rows are made once queries under the present metric would
-        have saved that time, and at once for a count of None.
+        have saved that time, and at once for a count of None. Those of a count of 0 do
+        not use them.
         """
         if self.points.is_mapped:
             # What earlier queries have read of the file.
@@ -319,9 +320,10 @@ class Index:
             self._missed += np.inf if count is None else self.plan.missed(count)
             if self._missed > cost_of_images(self.n, self.k, self.d):
                 with self.lock.deriving:
-                    if self.state.image_codes is None:
+                    if self._search[1].lacks_images:
+                        self._missed = 0.0
                         self.set_state(cached.with_image_codes(self.state, jobs))
-                    self.search_anew()
+                        self.search_anew()
         return self._search[1]
 
     def search_anew(self):
@@ -350,7 +352,7 @@ class Index:
             if self.state.images is not None:
                 Q = transform(Q, self.state.U, self.state.points.origin)
             queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
-            fits = queries.longest[0] < self._largest
+            fits = all(square < self._largest for square in queries.squares.tolist())
         if not fits:
             raise ValueError(
                 f"X has queries that are too large for distances in {self.dtype}."

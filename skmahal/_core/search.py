@@ -5,8 +5,8 @@ A query is answered in one of six ways, all with exact distances in float64:
 - "lead": leading coordinates of all points (in 8 bits for a single query), codes of
   those that these leave, rows of those that codes leave;
 - "codes": codes of all points, by a product in whole numbers for a batch, then rows;
-- "images": the same with codes of the transformed rows, which a change of the metric
-  makes useless, where it stretches what codes of points are off by;
+- "transformed": the same with codes of the transformed rows, which hold for one metric,
+  where it enlarges the errors of the points' own codes;
 - "rows": a matrix product of all rows with a batch of queries, then rows;
 - "scan": every row;
 - by cells (:mod:`.cells`), which bounds exclude as wholes, where points are clustered.
@@ -92,7 +92,8 @@ _LEAST_LENGTH = 1e-140  # the square of a smaller length is not a normal number
 # Bytes of bounds that are made at a time: as many as stay in cache. Bounds from leading
 # coordinates and codes are worth more: the more of them are known, the fewer points are
 # evaluated before the nearest ones.
-_TILE_BYTES = {"rows": 1 << 21, "codes": 1 << 23, "images": 1 << 23, "lead": 1 << 23}
+_TILE_BYTES = {"rows": 1 << 21, "codes": 1 << 23, "lead": 1 << 23}
+_TILE_BYTES["transformed"] = _TILE_BYTES["codes"]
 
 # Bytes of rows that are read at a time, if these are mapped from a file.
 _MAPPED_BYTES = 1 << 24
@@ -132,12 +133,6 @@ class Queries(NamedTuple):
             values.flags.writeable = False
         return self
 
-    @property
-    def longest(self):
-        """The largest squared length, and the largest ‖g‖, as numbers."""
-        # To one number, NumPy would take five times as long.
-        return max(self.squares.tolist()), max(self.lengths.tolist())
-
 
 class Plan(NamedTuple):
     """How batches and single queries are answered, and the costs that decided.
@@ -167,23 +162,20 @@ class Plan(NamedTuple):
     @property
     def uses_images(self):
         """Whether there should be codes of transformed rows."""
-        pairs = (self.many, self.cells_many), (self.one, self.cells_one)
-        return ("images", False) in pairs
+        return "transformed" in (self.many, self.one)
 
     def without_images(self, many):
         """The way without codes of transformed rows, and what it costs more."""
         way = self.many if many else self.one
         costs = self.costs["many" if many else "one"]
-        if way != "images":
+        if way != "transformed":
             return way, 0.0
-        other = min(costs.keys() & {"codes", "rows", "scan"}, key=costs.get)
+        other = min(costs.keys() - {"transformed"}, key=costs.get)
         return other, costs[other] - costs[way]
 
     def missed(self, count):
         """Nanoseconds that so many queries lose without codes of transformed rows."""
-        many = count >= _FEW
-        by_cells = self.cells_many if many else self.cells_one
-        return 0.0 if by_cells else count * self.without_images(many)[1]
+        return count * self.without_images(count >= _FEW)[1]
 
     def encloses(self, count):
         """Whether distances of so many queries are enclosed rather than exact."""
@@ -194,7 +186,8 @@ def cost(way, n, d, r, opened, many):
     """Nanoseconds of a query if r coordinates leave a share `opened` of n points.
 
     The way "cells" is by r cells, of which some are probed with that share of points,
-    and "images" by codes of r columns. Codes and products leave that share of rows.
+    and "transformed" by codes of r columns. Codes and products leave that share of
+    rows.
     """
     last = _LAST * (_ROW + _ROW_COLUMN * d)
     code, row = opened * _out_of_order(d), opened * (_ROW + _ROW_COLUMN * d)
@@ -204,11 +197,11 @@ def cost(way, n, d, r, opened, many):
         return n * (_IN_ORDER + r * _CODE_COLUMN + code) + r * d * _ROW_COLUMN + last
     if way == "cells":
         return (r + n * opened) * _per_code(d) + last
-    columns = r if way == "images" else d
-    if way in ("codes", "images") and many:
+    columns = r if way == "transformed" else d
+    if way in ("codes", "transformed") and many:
         bound = columns * _CODE_PRODUCT + 2 * _BOUND
         return n * (bound + row) + columns * _ROUND_QUERY + 2 * last
-    if way in ("codes", "images"):
+    if way in ("codes", "transformed"):
         return n * (_IN_ORDER + columns * _CODE_COLUMN + row) + last
     if way == "rows":
         return n * (d * _PRODUCT + _BOUND + row) + last
@@ -254,8 +247,9 @@ class Shares(NamedTuple):
 
     `near` is for neighbours and `all` for distances to all points; `codes` is what
     codes leave of the latter, and `cells` the share of the points in cells that may
-    have a neighbour. `vain` are shares of points that are no neighbours and that other
-    ways leave, and k the columns of transformed rows if these may have codes.
+    have a neighbour. `vain` are, for other ways, shares of points that bounds do not
+    exclude although they are no neighbours, and k is the number of columns of
+    transformed rows, 0 if these are to have no codes.
     """
 
     near: dict
@@ -281,24 +275,27 @@ def choose(n, d, shares=None, itemsize=4):
     one, all_one, r_one, *costs_one = _ways(n, d, shares, itemsize, many=False)
     names = "many", "all many", "one", "all one"
     costs = dict(zip(names, costs_many + costs_one, strict=True))
-    use_cells = []
-    for near in (costs["many"], costs["one"]):
-        by_cells = np.inf
+    use_cells, ways = [], {"many": many, "one": one}
+    for name in ways:
+        near, by_cells = costs[name], np.inf
         if shares is not None and shares.cells < 1 and n >= LEAST_POINTS:
             by_cells = cost("cells", n, d, cells_for(n, True), shares.cells, False)
         use_cells.append(bool(_WORTH_CELLS * by_cells < min(near.values())))
         if use_cells[-1]:
+            # Few queries are left for other ways.
+            near.pop("transformed", None)
+            ways[name] = min(near, key=near.get)
             near["cells"] = by_cells
-    return Plan(many, one, r_many, r_one, all_many, all_one, *use_cells, costs)
+    r = r_many, r_one
+    return Plan(*ways.values(), *r, all_many, all_one, *use_cells, costs)
 
 
 def plan_from(values, has_codes):
     """The saved :class:`Plan`, all of whose ways must be known."""
     plan = Plan(**values)
     coded = {"lead", "codes"} if has_codes else set()
-    images = {"images"} if has_codes else set()
+    known = {"rows", "scan"} | ({"transformed", *coded} if has_codes else set())
     near, every = (plan.many, plan.one), (plan.all_many, plan.all_one)
-    known = {"rows", "scan", *coded, *images}
     require(known >= set(near), f"there are no codes for {near}")
     require({"exact", *coded} >= set(every), f"there are no codes for {every}")
     return plan
@@ -326,14 +323,17 @@ def _ways(n, d, shares, itemsize, many):
             # Neighbours have no use for leading coordinates.
             r = min(enclosed, key=enclosed.get)
         near["lead"], every["lead"] = lead[r], enclosed[r]
+    best, enclosed = min(near, key=near.get), min(every, key=every.get)
+    if _GAIN * every[enclosed] >= every["exact"]:
+        enclosed = "exact"
+    r = r if "lead" in (best, enclosed) else 0
     if shares is not None and shares.k:
-        images = cost("images", n, d, shares.k, vain["images"], many)
-        if _WORTH_IMAGES * images < min(near.values()):
-            near["images"] = images
-    enclosed = min(every, key=every.get)
-    pays = _GAIN * every[enclosed] < every["exact"]
-    best = min(near, key=near.get), enclosed if pays else "exact"
-    return *best, r if "lead" in best else 0, near, every
+        images = cost("transformed", n, d, shares.k, vain["transformed"], many)
+        if _WORTH_IMAGES * images < near[best]:
+            near["transformed"], best = images, "transformed"
+            if not r:
+                near.pop("lead", None)
+    return best, enclosed, r, near, every
 
 
 class DenseSearch:
@@ -363,13 +363,14 @@ class DenseSearch:
         self.norms = np.float32((1 - 1e-9 - 8 * _EPS) / self.norm_unit * norms)
         # Beside a mapped file, memory is for codes of the points.
         lacks = self.plan.uses_images and images is None and not self.is_mapped
-        self.images, self.lacks_images = None, lacks
+        self.images, self.image_unit, self.lacks_images = None, 0.0, lacks
         if images is not None:
             held = [read_only(getattr(images, name)[:n]) for name in coding.ARRAYS[:4]]
             # Rounding of products with U, relative to lengths before and after them.
-            rounding = 4 * d * float(np.finfo(np.float64).eps) * np.linalg.norm(U)
+            eps = float(np.finfo(np.float64).eps)
+            rounding = 2 * (d + len(U)) * eps * np.linalg.norm(U) / self.norm_unit
             longest = self.unit * float(self.sizes.max()), np.sqrt(norms.max())
-            self.images = held, images.unit, rounding / self.norm_unit, *longest
+            self.images, self.image_unit = (held, rounding, *longest), images.unit
         arrays = map(read_only, (rows, origin, norms, self.sizes, U))
         self.candidates = *arrays, self.unit, NEAR
         # Products with rows that are not centred then lose few digits.
@@ -425,7 +426,7 @@ class DenseSearch:
             opened = found[2][:done].mean() / self.n
             lead = cost("lead", self.n, self.d, self.r_many, opened, many=True)
             costs = {**self.plan.costs["many"], "lead": lead}
-            chosen = min(costs.keys() - {"cells", "images"}, key=costs.get)
+            chosen = min(costs.keys() - {"cells", "transformed"}, key=costs.get)
 
         def find(part):
             part = slice(done + part.start, done + part.stop)
@@ -526,15 +527,20 @@ class DenseSearch:
 
     def are_far(self, queries):
         """Whether queries are so far away that bounds in float32 mean nothing."""
-        most, (square, length) = _FARTHEST * self.norm_unit, queries.longest
-        fits = square < most and self.unit * length < most
+        most, unit, other = _FARTHEST * self.norm_unit, self.unit, self.image_unit
+        # For one query, `max` of NumPy takes five times as long, and this finds NaN.
+        pairs = zip(queries.squares.tolist(), queries.lengths.tolist(), strict=True)
+        fits = all(
+            square < most and unit * length < most and other * square**0.5 < most
+            for square, length in pairs
+        )
         return not fits or self.norm_unit < _LEAST_UNIT
 
     def _arguments(self, queries, found, part, way):
         """The loops for a way, and their arguments for some of the queries."""
         given = self._given.get(way)
         if given is None:
-            kind = "codes" if way == "images" else way
+            kind = "codes" if way == "transformed" else way
             loops = self.module or kernels(self.space.rows.dtype, kind)
             codes = loops.Codes(*self.codes)
             if way != "lead":
@@ -565,7 +571,7 @@ class DenseSearch:
         direct = self.is_central and self.space.rows.dtype == np.float32
         if way == "lead":
             factors = self.lead_factors(gradients, lengths)
-        elif way in ("codes", "images"):
+        elif way in ("codes", "transformed"):
             loops = self.module or kernels(self.space.rows.dtype, "codes")
             codes, unit, queries, norms = self._coded(way, loops, queries)
             whole, factors = self.whole_queries(loops, queries, unit)
@@ -582,7 +588,7 @@ class DenseSearch:
         tile = np.empty(count * most, np.float32)
         for here in slices(self.n, most):
             products = tile[: count * (here.stop - here.start)].reshape(count, -1)
-            if way in ("codes", "images"):
+            if way in ("codes", "transformed"):
                 loops.code_tile(here.start, whole, factors, codes, products)
             elif way == "lead":
                 np.matmul(factors, self.lead[here].T, out=products)
@@ -597,7 +603,7 @@ class DenseSearch:
 
     def _find_one(self, queries, found, part, way, jobs):
         """Fill in the neighbours of one query, whose bounds are made by all threads."""
-        if way not in ("lead", "codes", "images"):
+        if way not in ("lead", "codes", "transformed"):
             return self._find(queries, found, part, way, 1 << 24)
         if way == "lead" and (not self.r_one or self._skips("lead")):
             way = "codes"
@@ -627,19 +633,20 @@ class DenseSearch:
                 return self._find_one(queries, found, part, "codes", jobs)
 
     def _coded(self, way, loops, queries):
-        """Codes, their unit, what stands for queries beside them, and norms.
+        """Codes, their unit, the queries that they are multiplied by, and norms.
 
         Codes of transformed rows are multiplied by transformed queries. Both are
-        rounded relative to U and to what is transformed, and norms make up for that.
+        rounded relative to U and to what is transformed: norms are reduced by that.
         """
-        if way != "images":
+        if way != "transformed":
             return loops.Codes(*self.codes), self.unit, queries, self.norms
-        codes, unit, rounding, before, after = self.images
+        codes, rounding, before, after = self.images
         lengths, gaps = np.sqrt(queries.squares), queries.points - self.space.origin
         off = (np.sqrt(np.vdot(gaps, gaps)) + before) * (lengths.max() + after)
-        norms = self.norms - np.float32(rounding * off)
+        with np.errstate(over="ignore"):
+            norms = self.norms - np.float32(rounding * off)
         images = queries._replace(gradients=queries.images, lengths=read_only(lengths))
-        return loops.Codes(*codes), unit, images, read_only(norms)
+        return loops.Codes(*codes), self.image_unit, images, norms
 
     def whole_queries(self, loops, queries, unit):
         """Queries in whole numbers, which codes are multiplied by, and their factors.
@@ -817,11 +824,12 @@ class DenseSearch:
         return found
 
 
-def prepare(space, coded, K, eps, jobs=1):
+def prepare(space, coded, K, eps, recall=None, jobs=1):
     """Codes, leading coordinates and a plan for a space. O(nd(1 + r)).
 
-    The plan is for K neighbours, and for distances within 1 ± eps. Codes that are there
-    are kept. The same rows and metric give the same result.
+    The plan is for K neighbours, and for distances within 1 ± eps. With a `recall`, few
+    neighbours are exact, and transformed rows have no codes. Codes that are there are
+    kept. The same rows and metric give the same result.
     """
     n, d = space.rows.shape
     if n * d <= _SMALL or not available():
@@ -838,6 +846,8 @@ def prepare(space, coded, K, eps, jobs=1):
     if is_mapped(space.rows):
         # Cells and transformed rows take as much memory as codes.
         shares = shares._replace(cells=1.0, k=0)
+    if recall is not None:
+        shares = shares._replace(k=0)
     plan = choose(n, d, shares, space.rows.itemsize)
     r = plan.r_many, plan.r_one
     if coded is None:
@@ -915,7 +925,7 @@ def _vain_shares(rows, images, U, squares, limits, lengths, sizes, errors):
         own = rows @ U.T
         unit = coding.power_of_two(np.abs(own).max())
         errors = unit * coding.eight_bits(own / unit, own.shape[1])[2]
-        widths["images"] = np.outer(np.sqrt(row_squares(images)), errors)
+        widths["transformed"] = np.outer(np.sqrt(row_squares(images)), errors)
     far = squares > limits
     return {
         way: float(np.mean(far & (squares - 2 * width <= limits)))

@@ -331,6 +331,11 @@ def test_codes_of_transformed_rows_follow_points_and_end_with_the_metric(stretch
     assert index.plan.uses_images
     assert index.state.image_codes.n == 6000
     check_neighbors(index, oracle, Q)
+    radius = np.sort(oracle.query_all(Q[:1])[0])[30]
+    near = np.flatnonzero(oracle.query_all(Q[:1])[0] <= radius * (1 + 1e-9))
+    np.testing.assert_array_equal(
+        index.radius_neighbors(Q[:1], radius * (1 + 1e-9))[1][0], near
+    )
     index.append(1.1 * Q)
     oracle.append(1.1 * Q)
     index.assign(np.arange(40), Q[:40])
@@ -374,3 +379,22 @@ def test_codes_of_transformed_rows_are_made_once_they_would_have_paid(stretched)
     assert index.state.image_codes is None
     index.kneighbors(np.tile(Q, (40, 1)), 10)
     assert index.state.image_codes is not None
+    loaded = Index.restored(index.saved())
+    assert loaded.plan.uses_images
+    assert loaded.state.image_codes is None
+    for one, other in zip(
+        index.kneighbors(Q[:1], 10), loaded.kneighbors(Q[:1], 10), strict=True
+    ):
+        np.testing.assert_array_equal(one, other)
+    # A point that is too long for their unit ends all codes.
+    index.append(1e8 * Q[:1])
+    assert index.state.coded is index.state.image_codes is None
+    np.testing.assert_array_equal(index.kneighbors(Q[:1], 10)[1], other)
+
+
+def test_queries_that_are_too_large_are_refused_among_others():
+    rng = np.random.default_rng(0)
+    X, U = rng.normal(size=(400, 300)), 10 * rng.normal(size=(300, 300))
+    Q = np.vstack([X[:3], 1e308 * np.sign(rng.normal(size=(1, 300)))])
+    with pytest.raises(ValueError, match="X has queries that are too large"):
+        Index(U, X).kneighbors(Q, 3)

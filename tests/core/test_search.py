@@ -24,7 +24,7 @@ from tests.core.data import clusters, decaying
 from tests.oracle import Oracle, assert_nearest
 
 RNG = np.random.default_rng(0)
-WAYS = ("lead", "rows", "codes", "scan", "images")
+WAYS = ("lead", "rows", "codes", "scan", "transformed")
 compiled = pytest.mark.skipif(not available(), reason="needs numba")
 
 # Points made to break bounds: far from zero, of extreme sizes, nearly equal, of sizes
@@ -69,13 +69,14 @@ def searcher(X, U, r):
     coded = coded.with_lead(len(P), len(P), X, space.origin)
     coded.check(X, space.origin)
     U, unit = np.eye(X.shape[1]) if U is None else U, np.sqrt(space.norms.max())
-    images = encode(X, space.origin, power_of_two(unit), P[:0, : len(U)], U=U)
+    none = np.zeros((0, len(U)))
+    images = encode(X, space.origin, power_of_two(unit), none, U=U)
     return DenseSearch(space, coded, images=images)
 
 
 @compiled
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("metric", [None, "full", "low rank", "ill-conditioned"])
+@pytest.mark.parametrize("metric", [None, "full", "low rank", "steep", "tall"])
 @pytest.mark.parametrize("name", HOSTILE)
 def test_every_way_finds_the_neighbours_of_brute_force(name, metric, dtype):
     X, rng = HOSTILE[name].astype(dtype), np.random.default_rng(1)
@@ -83,7 +84,8 @@ def test_every_way_finds_the_neighbours_of_brute_force(name, metric, dtype):
         None: None,
         "full": rng.normal(size=(24, 24)),
         "low rank": rng.normal(size=(5, 24)),
-        "ill-conditioned": rng.normal(size=(24, 24)) * 10.0 ** np.linspace(-5, 5, 24),
+        "steep": rng.normal(size=(24, 24)) * 10.0 ** np.linspace(-5, 5, 24),
+        "tall": rng.normal(size=(192, 24)) * 10.0 ** np.linspace(-5, 5, 24),
     }[metric]
     Q = np.vstack([X[:3], X[5:8] + X.std(axis=0), 3 * X[9:10] - 2 * X[11:12]])
     Q = Q.astype(dtype)
@@ -245,7 +247,7 @@ def test_predicted_shares_in_vain_are_those_that_are_counted(name):
 def test_transformed_rows_have_codes_where_the_metric_stretches_errors():
     X, rng = decaying(6000, 256, rate=0.95), np.random.default_rng(0)
     coded, plan = search.prepare(space_of(X, whitening(X)), None, 10, 0.2)
-    assert plan[:2] == ("images", "images")
+    assert plan[:2] == ("transformed", "transformed")
     assert plan.missed(1) > 0
     assert plan.missed(100) > 0
     mild = np.eye(256) + 0.01 * rng.normal(size=(256, 256))

@@ -110,8 +110,8 @@ def test_the_audit_as_a_whole_has_the_numbers_of_random_pairs():
     assert not found.random.sample.flags.writeable
     points, recent = str(found).splitlines()
     assert points == (
-        f"{found.outside:.4g} of 300 distances between points are off by more than "
-        f"0.5, and {found.allowed:.4g} may be: passed."
+        f"{found.outside:.2%} of 300 distances between points are off by more than "
+        f"50%; up to {found.allowed:.2%} may be: passed."
     )
     assert "between recent queries and neighbours are" in recent
 
