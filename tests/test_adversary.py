@@ -357,6 +357,7 @@ def neighbours_missed(L):
     return np.sum(found != 0), most_failures(len(queries), DELTA)
 
 
+@pytest.mark.slow
 def test_certified_neighbours_stay_right_where_the_guarantee_holds():
     missed, most = neighbours_missed(L=safe_number(K, M))
     assert missed <= most

@@ -58,6 +58,7 @@ def run(script):
     return done.stdout.strip()
 
 
+@pytest.mark.slow
 def test_importing_the_package_changes_nothing():
     script = "import skmahal, skmahal.neighbors, skmahal.sketch; print(changed(before))"
     assert run(HELD + script) == "[]"

@@ -201,6 +201,7 @@ def test_points_within_a_radius_are_those_of_the_oracle(
         assert (np.diff(indices) > 0).all()
 
 
+@pytest.mark.slow
 @fuzzed(5, problem=problems(sizes=(1, 20)), params=settings_of_index())
 def test_a_layout_of_points_changes_no_bit_of_an_answer(problem, params):
     Q = np.ascontiguousarray(problem.Q)
@@ -231,6 +232,7 @@ def test_a_layout_of_queries_changes_no_bit_of_an_answer(problem, params):
         assert contents(given_queries) == before
 
 
+@pytest.mark.slow
 @fuzzed(5, problem=problems(sizes=(1, 20)), params=settings_of_index())
 def test_a_layout_of_the_metric_changes_no_bit_of_an_answer(problem, params):
     if problem.U is None:

@@ -122,6 +122,7 @@ def test_a_saved_plot_is_not_empty(index, tmp_path):
     assert len(np.unique(pixels, axis=0)) > 10
 
 
+@pytest.mark.slow
 def test_without_matplotlib_the_error_names_the_extra():
     script = (
         "import sys; sys.modules['matplotlib'] = None\n"

@@ -69,6 +69,7 @@ def test_most_points_are_enclosed_where_bounds_are_narrow(way):
     assert 1e-6 < errors.max() <= 0.2
 
 
+@pytest.mark.slow
 def test_ten_million_distances_at_the_edge_of_their_bounds():
     """Queries along what codes and leading coordinates leave out of a point."""
     X = clusters(5000, 32, count=40, noise=0.4).astype(np.float32)

@@ -46,6 +46,7 @@ def test_without_numba_many_points_are_worth_one_warning():
     assert "pip install 'skmahal[fast]'" in message
 
 
+@pytest.mark.slow
 def test_with_numba_there_is_no_warning():
     pytest.importorskip("numba")
     run_script("SketchedMahalanobisNeighbors(2).fit(np.ones((20_000, 2)))")

@@ -114,6 +114,7 @@ def test_recall_is_as_asked_while_the_metric_moves(name, asked):
     assert shares[0] < 0.5
 
 
+@pytest.mark.slow
 @needs_numba
 def test_after_a_change_queries_are_exact_until_measuring_pays():
     X, Q = split(DATA["clusters"])

@@ -62,6 +62,7 @@ def test_draws_near_an_origin_that_is_far_follow_the_law():
     assert_law(draws, Oracle(None, X[:400]).query_all(X[:1])[0] ** 2)
 
 
+@pytest.mark.slow
 def test_the_cost_of_a_draw_grows_as_the_logarithm_of_the_points(monkeypatch):
     """Rows that are read for a draw: one bucket, or a few where walks start over."""
     read = []

@@ -206,6 +206,7 @@ def test_a_query_that_sketches_hardly_see_fails_and_new_sketches_pass():
     assert index.refresh_sketches().audit(200, random_state=0).recent.ratios[0.0] > 0.5
 
 
+@pytest.mark.slow
 def test_queries_that_were_not_chosen_by_estimates_pass():
     count = 40
     alarm = 2 * (LEVEL + 1 / 100)

@@ -149,7 +149,7 @@ class AnyHistory(RuleBasedStateMachine):
             self.detector.check()
 
 
-TestAnyHistory = AnyHistory.TestCase
+TestAnyHistory = pytest.mark.slow(AnyHistory.TestCase)
 TestAnyHistory.settings = settings(max_examples=60, stateful_step_count=12)
 
 
