@@ -327,10 +327,12 @@ def probability_text(failure):
 
 def recent_queries(held):
     """The last queries of an index that were not exact; used by all threads."""
-    if held not in _RECENT:
+    recent = _RECENT.get(held)
+    if recent is None:
         fitting = _MOST_BYTES // (held.d * held.dtype.itemsize)
-        _RECENT.setdefault(held, deque(maxlen=max(1, min(_MOST_ROWS, fitting))))
-    return _RECENT[held]
+        new = deque(maxlen=max(1, min(_MOST_ROWS, fitting)))
+        recent = _RECENT.setdefault(held, new)
+    return recent
 
 
 def remember(held, Q):

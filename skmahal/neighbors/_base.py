@@ -615,6 +615,8 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             X = validated(self, X, reset=False, **ROWS)
         if X.dtype != index.dtype:
             X = in_type(X, index.dtype)
+        if plain and X.flags.c_contiguous and X.flags.aligned:
+            return X
         return X if sparse.issparse(X) else np.require(X, requirements="CA")
 
     def _candidates(self, held, K, own=0):
