@@ -21,6 +21,10 @@ from .threads import run, slices
 _BLOCK_BYTES = 1 << 22
 _FEW_COLUMNS = 8
 
+# Rows whose mean is the origin; those are left out whose squared distance from their
+# median is so many times the median one. Digits of the origin, relative to the spread.
+_SAMPLE, _FAR, _FINE = 2048, 100, 2.0**-20
+
 
 def row_squares(rows):
     """Squared length of every row, summed in float64 and kept there."""
@@ -123,9 +127,9 @@ class DensePoints:
     """Rows in one C-ordered buffer that grows by doubling.
 
     Rows that are mapped from a file stay there until some are added or replaced.
-    Distances do not see a shift, but rounding does. So `origin` is the mean of the rows
-    when they were last centred, rounded to their type, and `changed` counts the rows
-    that have come since. `step` rows stay in cache in float64.
+    Distances do not see a shift, but rounding does. So `origin` is near the mean of the
+    rows when they were last centred, rounded to their type, and `changed` counts the
+    rows that have come since. `step` rows stay in cache in float64.
     """
 
     is_sparse = False
@@ -152,24 +156,26 @@ class DensePoints:
         return self.buffer[: self.n]
 
     def centre(self):
-        """Make the mean of the rows the origin, rounded to few digits.
+        """Make the mean of a sample of the rows the origin, without outliers.
 
-        Differences of whole numbers from it are exact, so that ties stay ties.
+        Under a metric that stretches directions in which points hardly differ, an
+        origin that is off in these would be far from all points. Whole numbers get an
+        origin of few digits: differences from it are exact, so that ties stay ties.
         """
-        array = self.array
-        parts = slices(self.n, self.n if not self.is_mapped else 8 * self.step)
+        rows = block(self.array, slice(None, None, -(-self.n // _SAMPLE)))
         with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-            total, most, least = np.zeros(self.d), array[0], array[0]
-            for here in parts:
-                rows = block(array, here)
-                total = total + rows.sum(axis=0, dtype=np.float64)
-                most = np.maximum(most, rows.max(axis=0))
-                least = np.minimum(least, rows.min(axis=0))
-            mean = total / self.n
-            spread = np.maximum(most - mean, mean - least)
+            rows = np.float64(rows)
+            squares = row_squares(
+                rows - np.median(rows[:: len(rows) // 256 or 1], axis=0)
+            )
+            rows = rows[squares <= _FAR * np.median(squares)]
+            mean = rows.mean(axis=0)
+            spread = np.abs(rows - mean).max(axis=0)
             grid = 2.0 ** np.floor(np.log2(np.where(spread > 0, spread, 1)))
-            mean = np.where(spread > 0, np.rint(mean / grid) * grid, array[0])
-            mean = mean.astype(array.dtype).astype(np.float64)
+            if not (rows == np.rint(rows)).all():
+                grid *= _FINE
+            mean = np.where(spread > 0, np.rint(mean / grid) * grid, rows[0])
+            mean = mean.astype(self.array.dtype).astype(np.float64)
         self.origin = mean if np.isfinite(mean).all() else np.zeros(self.d)
         self.changed = 0
 

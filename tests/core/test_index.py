@@ -398,3 +398,23 @@ def test_queries_that_are_too_large_are_refused_among_others():
     Q = np.vstack([X[:3], 1e308 * np.sign(rng.normal(size=(1, 300)))])
     with pytest.raises(ValueError, match="X has queries that are too large"):
         Index(U, X).kneighbors(Q, 3)
+
+
+@pytest.mark.skipif(not available(), reason="needs numba")
+@pytest.mark.parametrize("dtype", [np.float64, np.float32])
+def test_an_offset_and_outliers_do_not_make_steep_metrics_slow(dtype):
+    """An origin off the points is far from all of them under such a metric."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(3000, 8)) @ rng.normal(size=(8, 100))
+    X += 1e-3 * rng.normal(size=X.shape)
+    U = np.linalg.cholesky(np.linalg.inv(np.cov(X.T) + 1e-2 * np.eye(100))).T
+    X += 100 * rng.normal(size=100)
+    X[[5, 1000]] *= 1e4
+    X = X.astype(dtype)
+    index, Q = Index(U, X), (X[:40:2] + X[40:80:2]) / 2
+    with index.lock.reading():
+        search = index.searcher()
+    # What squares are the difference of: near zero beside it, they cost O(kd) each.
+    length, size = index.queries(search, Q).lengths, np.sqrt(index.state.sizes)
+    assert np.median(length) * np.median(size) < 10 * np.median(index.state.norms)
+    assert_nearest(*index.kneighbors(Q, 5), Oracle(U, X).query_all(Q), RTOL[dtype], 0)
