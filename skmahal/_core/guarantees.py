@@ -441,9 +441,9 @@ class Audit:
     def __str__(self):
         pools = {"points": self.random, "recent queries and neighbours": self.recent}
         lines = [
-            f"{part.outside:.2%} of {part.n_pairs:,} distances between {pool} are off "
-            f"by more than {self.eps:.0%}; up to {part.allowed:.2%} may be: "
-            f"{'passed' if part.passed else 'failed'}."
+            f"{100 * part.outside:.2f} % of {part.n_pairs:,} distances between {pool} "
+            f"are off by more than {100 * self.eps:g} %; up to "
+            f"{100 * part.allowed:g} % may be: {'passed' if part.passed else 'failed'}."
             for pool, part in pools.items()
             if part is not None
         ]

@@ -55,8 +55,8 @@ _GAIN = 1.25
 # Codes of transformed rows are made if neighbours are then found so many times faster.
 _WORTH_IMAGES = 1.25
 
-# To make them: of a coordinate of a transformed row, and of a product that it is the
-# sum of.
+# Nanoseconds to make them: for a coordinate of a transformed row, and for each product
+# in its sum.
 _IMAGE, _IMAGE_PRODUCT = 20, 0.05
 
 # Cells are made for exact neighbours if these are then found so many times faster.
@@ -128,7 +128,7 @@ class Queries(NamedTuple):
         return found if isinstance(part, slice) else found.read_only()
 
     def read_only(self):
-        """The same arrays, which are no longer to be written to."""
+        """These queries, as arrays that cannot be written to."""
         for values in self:
             values.flags.writeable = False
         return self

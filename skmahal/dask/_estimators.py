@@ -80,7 +80,8 @@ class KNeighborsQueries(ShardedBase):
         state = self._fitted()
         K = self.n_neighbors if n_neighbors is None else n_neighbors
         most = int(state.starts[-1]) - (X is None)
-        K = checks.as_count("n_neighbors", K, most=most, why=", the number of points")
+        why = ", the number of other points" if X is None else ", the number of points"
+        K = checks.as_count("n_neighbors", K, most=most, why=why)
         K = self._searched(K, X is None)
         X = None if X is None else self._queries(X)
         if X is None or isinstance(X, da.Array):

@@ -110,8 +110,8 @@ def test_the_audit_as_a_whole_has_the_numbers_of_random_pairs():
     assert not found.random.sample.flags.writeable
     points, recent = str(found).splitlines()
     assert points == (
-        f"{found.outside:.2%} of 300 distances between points are off by more than "
-        f"50%; up to {found.allowed:.2%} may be: passed."
+        f"{100 * found.outside:.2f} % of 300 distances between points are off by more "
+        f"than 50 %; up to {100 * found.allowed:g} % may be: passed."
     )
     assert "between recent queries and neighbours are" in recent
 
