@@ -110,6 +110,35 @@ class Found(NamedTuple):
     opened: np.ndarray
 
 
+@njit(cache=True, nogil=True, fastmath=_SUMS - {"nnan"})
+def transform(points, origin, U):
+    """``y = U(q - origin)`` and ``g = Uᵀy`` of queries, ‖y‖² and ‖g‖, for a small U.
+
+    One call takes less time than the several of NumPy.
+    """
+    count, d = points.shape
+    gaps = points - origin
+    images, gradients = gaps, gaps
+    if len(U):
+        images, gradients = np.empty((count, len(U))), np.zeros((count, d))
+    squares, lengths = np.zeros(count), np.zeros(count)
+    for at in range(count):
+        gap, g = gaps[at], gradients[at]
+        for i in range(len(U)):
+            row, y = U[i], 0.0
+            for j in range(np.uint64(d)):
+                y += row[j] * gap[j]
+            for j in range(np.uint64(d)):
+                g[j] += y * row[j]
+            images[at, i] = y
+        for y in images[at]:
+            squares[at] += y * y
+        for j in range(np.uint64(d)):
+            lengths[at] += g[j] * g[j]
+        lengths[at] = np.sqrt(lengths[at])
+    return images, gradients, squares, lengths
+
+
 @njit(cache=True, nogil=True)
 def _sift(keys, indices, size, key, index):
     """Put an entry in place of the root of a max-heap ordered by (key, index)."""

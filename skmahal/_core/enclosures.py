@@ -51,7 +51,7 @@ def _one(search, loops, queries, goal, out, jobs):
     coded, P = loops.Codes(*search.codes), search.P[:0]
     if search.plan.all_one == "lead":
         coded, P = loops.Codes(*search.short), search.P[: search.r_one]
-    given = P, search.unit, search.norm_unit, queries.some(slice(None)), coded
+    given = P, search.unit, search.norm_unit, queries, coded
     rest = search.norms, goal, loops.Candidates(*search.candidates), out[0]
 
     def enclose(part):
@@ -67,7 +67,7 @@ def _many(search, loops, queries, goal, out, jobs):
     column of the point. Tiles already have it subtracted.
     """
     bases = (queries.squares / search.norm_unit * (1 - 8 * _EPS)).astype(np.float32)
-    batch = queries.some(slice(None)), loops.Candidates(*search.candidates)
+    batch = queries, loops.Candidates(*search.candidates)
     use_codes = search.plan.all_many == "codes"
     if use_codes:
         coded = loops.Codes(*search.codes)

@@ -338,7 +338,10 @@ def recent_queries(held):
 def remember(held, Q):
     """Copy the last of some queries that were not exact, to judge by them later."""
     recent = recent_queries(held)
-    recent.extend(toarray(Q[-recent.maxlen :]).copy())
+    if Q.shape[0] == 1 and isinstance(Q, np.ndarray):
+        recent.append(Q[0].copy())
+    else:
+        recent.extend(toarray(Q[-recent.maxlen :]).copy())
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,14 @@ from .points import (
     row_squares,
 )
 from .probes import Probes, Work
-from .search import DenseSearch, Queries, SparseSearch, cost_of_images, transform
+from .search import (
+    DenseSearch,
+    Queries,
+    SparseSearch,
+    cost_of_images,
+    extremes,
+    transform,
+)
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
 
@@ -301,6 +308,12 @@ class Index:
                 self.probing(self.n_neighbors, jobs)
             return self.state.plan
 
+    def probes_first(self, K):
+        """Whether a single query for K neighbours begins with some cells."""
+        if self.recall is not None and self.probes.serves_one(K):
+            return True
+        return self._search is not None and self._search[1].probes_first
+
     def searcher(self, jobs=1, count=0):
         """The search over the present state, for so many queries; inside `reading`.
 
@@ -347,13 +360,12 @@ class Index:
             step = slices(Q.shape[0], -(-Q.shape[0] // jobs))
             parts = run(lambda here: self.queries(search, Q[here]), step, jobs)
             every = map(np.concatenate, zip(*parts, strict=True))
-            return Queries(*every).read_only()
-        with np.errstate(over="ignore", invalid="ignore"):
-            if self.state.images is not None:
+            return Queries(*every)
+        if self.state.images is not None:
+            with np.errstate(over="ignore", invalid="ignore"):
                 Q = transform(Q, self.state.U, self.state.points.origin)
-            queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
-            fits = all(square < self._largest for square in queries.squares.tolist())
-        if not fits:
+        queries = search.queries(Q.toarray() if sparse.issparse(Q) else Q)
+        if not extremes(queries.squares)[1] < self._largest:
             raise ValueError(
                 f"X has queries that are too large for distances in {self.dtype}."
             )

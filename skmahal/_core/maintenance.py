@@ -182,7 +182,7 @@ class MetricMaintenance:
         self.index: Any = Index(U, X, records=records, **aims)
         key = np.random.default_rng(seeds).bytes(_KEY_BYTES)
         self._held, self._pool = self._new_sketches(m, key), None
-        self._missed = -1, 0.0
+        self._missed, self._ways = (-1, 0.0), {}
 
     def _set_parameters(self, eps, delta, m, L, R, lead, sketch, adaptive, recall):
         """Check and keep the parameters of the sketches."""
@@ -384,10 +384,16 @@ class MetricMaintenance:
         """How distances of `count` queries to all points are computed."""
         if self.parameters["m"] != "auto" and not self.adaptive:
             return "sketched"
-        plan = self.index.prepare()
+        version, way = self._ways.get(count > 1, (None, None))
+        if version == self.version:
+            return way
+        plan, way = self.index.prepare(), "exact"
         if plan is not None and self._pooling_saves(count, plan):
-            return "pooled"
-        return "enclosed" if plan is not None and plan.encloses(count) else "exact"
+            way = "pooled"
+        elif plan is not None and plan.encloses(count):
+            way = "enclosed"
+        self._ways[count > 1] = self.version, way
+        return way
 
     def _pooling_saves(self, count, plan):
         """Nanoseconds that one sketch saves for some queries; 0 if it is not used."""
@@ -811,7 +817,7 @@ class MetricMaintenance:
             fit = shapes[-new.L :] == [expected] * new.L and len(shapes) <= new.L + 1
             require(fit, f"sketches have shapes {shapes}, expected {expected}")
         new._held, new._pool = new._new_sketches(m, key, drawn or None), None
-        new._missed = -1, 0.0
+        new._missed, new._ways = (-1, 0.0), {}
         if pooled:
             require(len(pooled) == 1, f"there are {len(pooled)} pooled sketches")
             new._pool = new._new_pool(len(pooled[0].map), pooled)

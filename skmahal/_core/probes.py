@@ -78,6 +78,11 @@ class Probes:
         self.work = self.work.plus(choice.cost, count)
         return choice.probing
 
+    def serves_one(self, K):
+        """Whether it was decided that a single query for K neighbours probes cells."""
+        choice = self._choices.get((K, True))
+        return choice is not None and choice.probing is not None
+
     def probing(self, index, K, jobs=1):
         """The :class:`Probing` for K neighbours, measured where it is needed, or None.
 

@@ -81,6 +81,7 @@ LITTLE = 1 << 28
 
 _SMALL = 1 << 15  # numbers of a space up to which it has no codes
 _FEW = 4  # queries below which each is searched by itself
+_SMALL_METRIC = 1 << 16  # entries of U up to which a loop is faster than BLAS
 _MOST_BATCH = 256  # queries that are searched at a time
 _PILOT = 8  # first queries of a batch, on which "lead" is tried
 _PAUSE = 16  # single queries that skip what did not help one before them
@@ -123,15 +124,10 @@ class Queries(NamedTuple):
     lengths: np.ndarray
 
     def some(self, part):
-        """Some of the queries, as arrays that cannot be written to."""
-        found = Queries(*[values[part] for values in self])
-        return found if isinstance(part, slice) else found.read_only()
-
-    def read_only(self):
-        """These queries, as arrays that cannot be written to."""
-        for values in self:
-            values.flags.writeable = False
-        return self
+        """Some of the queries: a slice, or their positions."""
+        if isinstance(part, slice) and part == slice(0, len(self.squares)):
+            return self
+        return Queries(*[values[part] for values in self])
 
 
 class Plan(NamedTuple):
@@ -380,22 +376,28 @@ class DenseSearch:
 
     def queries(self, points):
         """The :class:`Queries` of some points. O(kd) each."""
-        origin, U = self.space.origin, self.space.U
-        # A view, because arrays of the caller stay writable.
-        points = np.ascontiguousarray(points, dtype=np.float64).view()
-        images = gradients = points - origin
-        if len(U):
-            images = images @ U.T
-            gradients = images @ U
-        squares = np.vecdot(images, images)
-        lengths = np.sqrt(np.vecdot(gradients, gradients) if len(U) else squares)
-        if not all(_LEAST_LENGTH < length < np.inf for length in lengths.tolist()):
+        _, origin, _, _, U, *_ = self.candidates
+        # A copy, which can be written to: loops are compiled for such queries.
+        points = np.array(points, dtype=np.float64, order="C")
+        if len(points) < _FEW and U.size <= _SMALL_METRIC and available():
+            loops = self.module or kernels(self.space.rows.dtype, "some")
+            images, gradients, squares, lengths = loops.transform(points, origin, U)
+        else:
+            with np.errstate(over="ignore", invalid="ignore"):
+                images = gradients = points - origin
+                if len(U):
+                    images = images @ U.T
+                    gradients = images @ U
+                squares = np.vecdot(images, images)
+                lengths = np.sqrt(np.vecdot(gradients, gradients))
+        least, most = extremes(lengths)
+        if not (least > _LEAST_LENGTH and most < np.inf):
             # Relative to the largest entry, whose square may not be a normal number.
-            largest = np.abs(gradients).max(axis=1)
-            largest[largest == 0] = 1
-            shares = gradients / largest[:, np.newaxis]
-            lengths = largest * np.sqrt(row_squares(shares))
-        return Queries(points, images, gradients, squares, lengths).read_only()
+            scales = np.abs(gradients).max(axis=1)
+            scales[scales == 0] = 1
+            shares = gradients / scales[:, np.newaxis]
+            lengths = scales * np.sqrt(row_squares(shares))
+        return Queries(points, images, gradients, squares, lengths)
 
     def kneighbors(
         self, queries, K, jobs=1, working_bytes=1 << 24, way=None, cells=True
@@ -498,6 +500,12 @@ class DenseSearch:
             squares[left], indices[left] = self.kneighbors(*rest, cells=False)
         return squares, indices
 
+    @property
+    def probes_first(self):
+        """Whether a single query begins with some cells."""
+        skips = self._pauses.get("cells", 0) > 0
+        return self.plan.cells_one and self.cells is not None and not skips
+
     def _skips(self, way):
         """Whether to skip a way because it did not help a recent single query.
 
@@ -527,13 +535,10 @@ class DenseSearch:
 
     def are_far(self, queries):
         """Whether queries are so far away that bounds in float32 mean nothing."""
-        most, unit, other = _FARTHEST * self.norm_unit, self.unit, self.image_unit
-        # For one query, `max` of NumPy takes five times as long, and this finds NaN.
-        pairs = zip(queries.squares.tolist(), queries.lengths.tolist(), strict=True)
-        fits = all(
-            square < most and unit * length < most and other * square**0.5 < most
-            for square, length in pairs
-        )
+        most = _FARTHEST * self.norm_unit
+        square, length = extremes(queries.squares)[1], extremes(queries.lengths)[1]
+        fits = square < most and self.unit * length < most
+        fits = fits and self.image_unit * square**0.5 < most
         return not fits or self.norm_unit < _LEAST_UNIT
 
     def _arguments(self, queries, found, part, way):
@@ -645,7 +650,7 @@ class DenseSearch:
         off = (np.sqrt(np.vdot(gaps, gaps)) + before) * (lengths.max() + after)
         with np.errstate(over="ignore"):
             norms = self.norms - np.float32(rounding * off)
-        images = queries._replace(gradients=queries.images, lengths=read_only(lengths))
+        images = queries._replace(gradients=queries.images, lengths=lengths)
         return loops.Codes(*codes), self.image_unit, images, norms
 
     def whole_queries(self, loops, queries, unit):
@@ -656,8 +661,8 @@ class DenseSearch:
         count, width = len(queries.squares), coding.padded(queries.gradients.shape[1])
         whole = np.zeros((count + -count % 3, width), np.int16)
         factors = np.empty((count, 3), np.float32)
-        batch = queries.some(slice(None)), self.P[:0]
-        loops.round_queries(unit, self.norm_unit, *batch, whole, factors)
+        rest = queries, self.P[:0], whole, factors
+        loops.round_queries(unit, self.norm_unit, *rest)
         return whole, factors
 
     def lead_factors(self, gradients, lengths):
@@ -758,9 +763,8 @@ class DenseSearch:
         squares = np.empty(len(indices))
         if available():
             loops = self.module or kernels(self.space.rows.dtype, "some")
-            batch = queries.some(slice(None))
             candidates = loops.Candidates(*self.candidates)
-            loops.squares_to(at, batch, candidates, read_only(indices), squares)
+            loops.squares_to(at, queries, candidates, read_only(indices), squares)
             return squares
         rows, origin, norms, _, U = self.space
         for here in slices(len(indices), max(1, (1 << 20) // self.d)):
@@ -952,6 +956,16 @@ def _share_in_cells(rows, norms, gradients, lengths, limits):
     np.minimum.at(least, labels, norms[points])
     bounds = least - 2 * (gradients @ rows[centres].T + np.outer(lengths, radii))
     return float(np.mean((bounds <= limits) @ counts) / len(points))
+
+
+def extremes(values):
+    """The least and the largest number of an array, or NaN.
+
+    For one number, the functions of NumPy would take most of the time of a query.
+    """
+    if len(values) == 1:
+        return values.item(), values.item()
+    return float(values.min()), float(values.max())
 
 
 def without_own(own, distances, indices):

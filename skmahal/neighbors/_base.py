@@ -749,7 +749,7 @@ class KNeighborsQueries(KNeighborsMixin):
             )
         why = ", the number of other points" if more else ", the number of points"
         K = checks.as_count("n_neighbors", K, most=index.n - more, why=why)
-        jobs, limited = workers(self.n_jobs, index, Q.shape[0])
+        jobs, limited = workers(self.n_jobs, index, Q.shape[0], K=K + more)
         with limited:
             if self.n_candidates == "exact" or held.adaptive:
                 found = index.kneighbors(Q, K + more, jobs, approximate=True)
@@ -900,16 +900,18 @@ def memory():
     return get_config()["working_memory"] * (1 << 20) / 4
 
 
-def workers(n_jobs, index, n_queries, little=_LITTLE):
+def workers(n_jobs, index, n_queries, little=_LITTLE, K=None):
     """Number of threads for some queries, and the context in which they run.
 
     A single query uses one thread, unless the index is large, and leaves BLAS its own.
-    So do queries that need fewer products of coordinates than `little`.
+    So do queries that need fewer products of coordinates than `little`. K is the number
+    of neighbours, if these are to be found.
     """
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)
         # Handing work to a thread takes as long as reading megabytes of codes.
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
+        large = large and (K is None or not index.probes_first(K))
         return thread_count(n_jobs) if large else 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)
     if n_queries * index.n * min(index.d, index.k) < little:
