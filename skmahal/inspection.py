@@ -1,5 +1,7 @@
 """Results of `audit` and `guarantee`, and plots of results, sketches and recall."""
 
+from __future__ import annotations
+
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, Self
 
@@ -54,7 +56,7 @@ class _Display:
         return pyplot
 
     def plot(
-        self, ax: "Axes | None" = None, *, name: str | None = None, **kwargs: Any
+        self, ax: Axes | None = None, *, name: str | None = None, **kwargs: Any
     ) -> Self:
         """Plot on the given axes, or on those of a new figure.
 
@@ -169,7 +171,7 @@ class NeighborsDisplay(_Display):
         image_shape: tuple[int, ...] | None = None,
         labels: Any = None,
         features: tuple[int, int] = (0, 1),
-        ax: "Axes | None" = None,
+        ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
         """Find the neighbours of queries and plot them; the cost is that of the search.
@@ -329,7 +331,7 @@ class SketchQualityDisplay(_Display):
         *,
         n_pairs: int = 1000,
         random_state: RandomState = None,
-        ax: "Axes | None" = None,
+        ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
         """Audit an index and plot the result; the cost is that of `audit`.
@@ -441,7 +443,7 @@ class RecallDisplay(_Display):
         X: Rows | None = None,
         *,
         n_queries: int = 200,
-        ax: "Axes | None" = None,
+        ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
         """Measure recall and time for several numbers of points, and plot them.
@@ -576,7 +578,7 @@ class StreamAccuracyDisplay(_Display):
         batch_size: int = 1,
         window: int = 100,
         classes: Any = None,
-        ax: "Axes | None" = None,
+        ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
         """Predict each batch of a stream before learning from it, and plot the result.
@@ -629,7 +631,7 @@ class StreamAccuracyDisplay(_Display):
         window: int = 100,
         first: int = 0,
         name: str | None = None,
-        ax: "Axes | None" = None,
+        ax: Axes | None = None,
         **kwargs: Any,
     ) -> Self:
         """Plot the accuracy of predictions that were made during a stream.

@@ -1,5 +1,7 @@
 """The Monte Carlo sketch of a Mahalanobis metric, as a transformer."""
 
+from __future__ import annotations
+
 import warnings
 from numbers import Integral, Real
 from typing import Any, Self

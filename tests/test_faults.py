@@ -16,7 +16,7 @@ from skmahal import (
 )
 
 # Private: that an index has codes, and that no limit on BLAS is left behind.
-from skmahal._core import search, threads
+from skmahal._core import plan, threads
 from skmahal.online import LEGO, POLA, OnlineITML
 
 from .faults import Steps
@@ -78,7 +78,7 @@ def over_sparse_points():
 
 def with_codes():
     """Codes of points, which an index of so few points has in these tests only."""
-    assert search._SMALL == 0
+    assert plan._SMALL == 0
     return sketched()
 
 
@@ -378,7 +378,7 @@ def step_count(change):
 @pytest.fixture(autouse=True)
 def codes(request, monkeypatch):
     if "with_codes" in request.node.name:
-        monkeypatch.setattr(search, "_SMALL", 0)
+        monkeypatch.setattr(plan, "_SMALL", 0)
 
 
 def interrupt_everywhere(name, stride, count):

@@ -14,7 +14,7 @@ import skmahal
 ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
-MOST_FILES = 54
+MOST_FILES = 55
 MOST_LINES = 18_050
 MOST_BODY = 40
 LEAST_MEAN = 8.0

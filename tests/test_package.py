@@ -349,6 +349,12 @@ def test_untyped_signatures_are_seen():
     } <= names.keys()
 
 
+def test_public_signatures_are_readable():
+    # `help` and notebooks show them: names of types, not what NumPy makes of them.
+    for name, signature in signatures():
+        assert "_typing" not in str(signature), name
+
+
 def test_public_signatures_are_typed():
     """mypy, in ``make lint``, says whether the types are right."""
     found = {name: untyped(signature) for name, signature in signatures()}

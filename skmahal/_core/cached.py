@@ -13,6 +13,7 @@ import numpy as np
 from scipy import sparse
 
 from . import cells as partition
+from . import plan as planning
 from . import search
 from .cells import Cells
 from .codes import MOST_UNITS, CodedPoints, encode, power_of_two
@@ -92,7 +93,7 @@ class State(NamedTuple):
     images: np.ndarray | None = None
     coded: CodedPoints | None = None
     image_codes: CodedPoints | None = None
-    plan: search.Plan | None = None
+    plan: planning.Plan | None = None
     cells: Cells | None = None
     probings: dict = {}
     drift: float = 0.0
@@ -150,7 +151,7 @@ def derive(state, aims, jobs=1, for_search=True):
         state = state._replace(**arrays, images=images, square=square)
     dense = state.images is not None or not points.is_sparse
     if for_search and dense and state.plan is None:
-        coded, plan = search.prepare(space_of(state), state.coded, *aims, jobs)
+        coded, plan = planning.prepare(space_of(state), state.coded, *aims, jobs)
         state = state._replace(coded=coded, plan=plan, moved=0.0)
     if for_search and not dense:
         return state._replace(cells=None, probings={})
@@ -549,7 +550,7 @@ def restored(values):
     plan = None
     if values["plan"] is not None:
         require("norms" in arrays, "there are no norms")
-        plan = search.plan_from(values["plan"], has_codes="coded" in arrays)
+        plan = planning.plan_from(values["plan"], has_codes="coded" in arrays)
     if values["cells"] is not None:
         require("coded" in arrays, "there are no codes for cells")
         arrays |= _restored_cells(values, n, d, arrays["coded"])

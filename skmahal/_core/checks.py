@@ -1,5 +1,7 @@
 """Validation of arguments, with errors that name them."""
 
+from __future__ import annotations
+
 import math
 import numbers
 from typing import Any, NamedTuple

@@ -1,5 +1,7 @@
 """An index without its points: distances from sketches or 8-bit codes alone."""
 
+from __future__ import annotations
+
 from typing import Any, Literal, overload
 
 import numpy as np

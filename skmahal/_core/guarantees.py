@@ -178,7 +178,8 @@ class Guarantee:
     def _sketches_in_words(self):
         lines, uses = [], []
         if self.pooled:
-            lines += [f"One sketch of {self.pooled} rows serves distances."]
+            which = "distances" if self.engine == "sketched" else "pair_distances"
+            lines += [f"One sketch of {self.pooled} rows serves {which}."]
         elif self.engine == "sketched":
             uses += [f"R={self.R} for a query for distances"]
         if self.R_neighbors:
@@ -213,11 +214,16 @@ class Guarantee:
         """How to get promises for queries that depend on earlier results."""
         lines, safe = [], self.adaptive
         if 1 in (safe.distances, safe.pair_distances):
+            which = "distances" if safe.distances == 1 else "pair_distances"
             lines += [
-                "adaptive=True promises distances for all queries, with certainty."
+                f"adaptive=True promises {which} for all queries, with certainty."
             ]
             if self.sufficient_L and not self.enough_sketches:
-                lines += [f"So would L={self.sufficient_L} sketches, with probability."]
+                size = 4e-9 * self.n * self.m * self.sufficient_L
+                lines += [
+                    f"So would L={self.sufficient_L:,} sketches, with probability. In "
+                    f"float32 they take {size:,.2g} GB."
+                ]
         if self.fixed.kneighbors == self.delta and safe.kneighbors == 1:
             least = self.delta / self.n_queries
             lines += [

@@ -14,6 +14,7 @@ from .cached import Map, State
 from .guarantees import recent_queries, remember
 from .lock import ReadWriteLock
 from .metric import change_between
+from .plan import cost_of_images
 from .points import (
     DensePoints,
     SparsePoints,
@@ -27,7 +28,6 @@ from .search import (
     DenseSearch,
     Queries,
     SparseSearch,
-    cost_of_images,
     extremes,
     transform,
 )
@@ -122,7 +122,7 @@ class Index:
 
     @property
     def plan(self):
-        """How queries are answered, a :class:`~.search.Plan`; None for CSR points."""
+        """How queries are answered, a :class:`~.plan.Plan`; None for CSR points."""
         return self.state.plan
 
     def add_low_rank(self, W, V, *, result=None, jobs=1):

@@ -5,6 +5,8 @@ disk. That takes seconds, once for an installation. It is done on a thread of it
 a signal that interrupts a waiting thread does not interrupt the compiler.
 """
 
+from __future__ import annotations
+
 import _thread
 import sys
 import threading

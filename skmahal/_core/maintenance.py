@@ -1,5 +1,7 @@
 """The paper's data structure, corrected: sketches that follow metric and points."""
 
+from __future__ import annotations
+
 import os
 from collections.abc import Mapping
 from copy import deepcopy
@@ -37,8 +39,8 @@ from .guarantees import (
 )
 from .index import Index
 from .metric import row_change
+from .plan import cost_of_all
 from .saved import expecting, integer_from, opened, require, stamped
-from .search import cost_of_all
 from .sketches import Sketches, check_memory, draw
 from .threads import slices
 from .types import Auto, Candidates, FloatOrFloats, Floats, Indices, Power, Rows, Sketch

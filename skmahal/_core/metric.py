@@ -4,6 +4,8 @@ A change of U that keeps its number of rows is ``U' = U + W Vᵀ``, of rank one 
 of ITML or LEGO. U is held in float64, whatever the type of the points.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 import numpy as np

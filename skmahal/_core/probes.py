@@ -11,8 +11,8 @@ import numpy as np
 from . import cached
 from .cells import cost_of_making
 from .guarantees import Recall, recent_queries
+from .plan import cost
 from .recall import LEAST_RECENT, Probing, calibrated
-from .search import cost
 
 # Pairs of neighbours that show how far the metric has moved.
 _GAPS = 128

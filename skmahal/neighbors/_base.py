@@ -1,5 +1,7 @@
 """What all estimators share: parameters, fitting, changes and neighbour queries."""
 
+from __future__ import annotations
+
 import warnings
 from contextlib import nullcontext
 from copy import copy

@@ -1,5 +1,7 @@
 """Classification by the nearest class mean."""
 
+from __future__ import annotations
+
 from copy import copy
 from numbers import Real
 from typing import Literal, NamedTuple, Self

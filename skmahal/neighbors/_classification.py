@@ -1,5 +1,7 @@
 """Classification by a vote of the neighbours."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import contextmanager
 from copy import copy

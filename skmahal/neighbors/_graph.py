@@ -1,5 +1,7 @@
 """Graphs of neighbours as transformers."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from numbers import Real
 from typing import Literal

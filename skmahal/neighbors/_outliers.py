@@ -1,5 +1,7 @@
 """Outlier detection while points are added and removed, and the metric changes."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Mapping
 from copy import copy

@@ -1,5 +1,7 @@
 """Regression by the mean of the neighbours."""
 
+from __future__ import annotations
+
 from typing import Self
 
 import numpy as np

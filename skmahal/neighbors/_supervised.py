@@ -1,5 +1,7 @@
 """The base of classifier and regressor: points with targets, weighted neighbours."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy

@@ -1,5 +1,7 @@
 """The index as an unsupervised estimator."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from copy import copy
 from numbers import Real

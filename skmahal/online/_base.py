@@ -1,5 +1,7 @@
 """The base of the online learners: streams of pairs, thresholds, and the metric."""
 
+from __future__ import annotations
+
 import warnings
 from collections.abc import Callable, Mapping
 from copy import copy

@@ -1,5 +1,7 @@
 """LEGO and OnlineITML: LogDet steps that move distances towards two targets."""
 
+from __future__ import annotations
+
 from math import hypot, inf, sqrt
 from numbers import Real
 from operator import attrgetter

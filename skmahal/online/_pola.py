@@ -1,5 +1,7 @@
 """POLA, the pseudo-metric online learning algorithm, and its projection."""
 
+from __future__ import annotations
+
 from collections import namedtuple
 from copy import copy
 from numbers import Real

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from scipy import sparse
 
-from skmahal._core import cached, search
+from skmahal._core import cached, plan, search
 from skmahal._core import cells as partition
 from skmahal._core.codes import encode
 from skmahal._core.index import Index
@@ -24,7 +24,7 @@ from tests.oracle import Oracle, assert_nearest
 pytestmark = pytest.mark.skipif(not available(), reason="needs numba")
 D, K = 40, 5
 seeds = st.integers(0, 2**32 - 1)
-_SMALL = search._SMALL
+_SMALL = plan._SMALL
 
 
 def in_cells(index, Q, budget=None, K=K):
@@ -48,7 +48,7 @@ class AnyHistory(RuleBasedStateMachine):
     )
     def build(self, seed, dtype, k, offset):
         # Transformed rows of few columns have codes, and so cells, too.
-        search._SMALL, self.dtype, self.offset = 0, dtype, offset
+        plan._SMALL, self.dtype, self.offset = 0, dtype, offset
         X = self.points(seed, 1100)
         U = None
         if k is not None:
@@ -138,7 +138,7 @@ class AnyHistory(RuleBasedStateMachine):
         self.index.check()
 
     def teardown(self):
-        search._SMALL = _SMALL
+        plan._SMALL = _SMALL
 
 
 TestAnyHistory = AnyHistory.TestCase

@@ -7,7 +7,7 @@ from scipy.spatial.distance import cdist
 from skmahal import MetricMaintenance
 from skmahal._core import enclosures
 from skmahal._core.kernels import available
-from skmahal._core.search import Shares, choose, cost_of_all, open_shares, samples
+from skmahal._core.plan import Shares, choose, cost_of_all, open_shares, samples
 from tests.core.data import clusters, decaying
 from tests.core.test_search import GRID, HOSTILE, metric_of, searcher, space_of
 from tests.oracle import Oracle

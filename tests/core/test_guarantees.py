@@ -129,7 +129,10 @@ def test_one_sketch_holds_for_fixed_queries_alone():
     assert found.fixed.distances == 500 * bounds.failure(0.2, 320)
     assert found.adaptive == Failures(0, 0, 1, 0)
     assert "One sketch of 320 rows serves distances" in str(found)
-    assert "adaptive=True promises" in str(found)
+    assert "adaptive=True promises distances" in str(found)
+    found = held(distances="enclosed", pairs="pooled")
+    assert "One sketch of 320 rows serves pair_distances" in str(found)
+    assert "adaptive=True promises pair_distances" in str(found)
 
 
 @pytest.mark.parametrize("count", [1, 10, 99, 1000])
@@ -168,7 +171,9 @@ def test_words_have_the_numbers():
     text = str(found)
     for part in ("500 points", "k=400", "L=10", "m=48", "R=5", "16 leading", "1 ± 0.2"):
         assert part in text
-    assert f"L={found.sufficient_L} sketches" in text
+    size = 4e-9 * 500 * 48 * found.sufficient_L
+    assert f"L={found.sufficient_L:,} sketches" in text
+    assert f"{size:.2g} GB" in text
     assert "delta=1e-05 does for 1000 queries" in text
     assert "- exact: 0.0 MB, 100 or 500 µs." in text
     assert "- codes: 2.0 MB, 100 µs alone." in text

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from skmahal._core.index import Index
 from skmahal._core.kernels import available
-from skmahal._core.search import cost_of_images
+from skmahal._core.plan import cost_of_images
 from tests.core.data import decaying
 from tests.oracle import Oracle, assert_nearest
 

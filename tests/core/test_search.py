@@ -10,16 +10,9 @@ import pytest
 from skmahal._core import search
 from skmahal._core.codes import encode, leading_directions, power_of_two
 from skmahal._core.kernels import available
+from skmahal._core.plan import Shares, choose, cost, open_shares, prepare, samples
 from skmahal._core.points import row_squares
-from skmahal._core.search import (
-    DenseSearch,
-    Shares,
-    Space,
-    choose,
-    cost,
-    open_shares,
-    samples,
-)
+from skmahal._core.search import DenseSearch, Space
 from tests.core.data import clusters, decaying
 from tests.oracle import Oracle, assert_nearest
 
@@ -246,12 +239,12 @@ def test_predicted_shares_in_vain_are_those_that_are_counted(name):
 @compiled
 def test_transformed_rows_have_codes_where_the_metric_stretches_errors():
     X, rng = decaying(6000, 256, rate=0.95), np.random.default_rng(0)
-    coded, plan = search.prepare(space_of(X, whitening(X)), None, 10, 0.2)
+    coded, plan = prepare(space_of(X, whitening(X)), None, 10, 0.2)
     assert plan[:2] == ("transformed", "transformed")
     assert plan.missed(1) > 0
     assert plan.missed(100) > 0
     mild = np.eye(256) + 0.01 * rng.normal(size=(256, 256))
-    coded, plan = search.prepare(space_of(X, mild), coded, 10, 0.2)
+    coded, plan = prepare(space_of(X, mild), coded, 10, 0.2)
     assert not plan.uses_images
     assert plan.missed(1) == plan.missed(100) == 0
 
