@@ -37,6 +37,9 @@ _ROUNDS = 4
 _MOST_COORDINATES = 128
 _SAMPLE = 2000
 
+# Times the median of mean squared distances from a centre that a wide cluster has.
+_WIDE = 1.5
+
 # Seeds of centres are drawn in so many rounds, each by distances from those before.
 _DRAWS = 8
 
@@ -289,21 +292,28 @@ def _projected(space, positions, M, jobs=1):
 
 
 def _means(Z, count, exact, rng, jobs):
-    """Centres of at most `count` clusters of rows, by k-means.
+    """Centres of about `count` clusters of rows, by k-means.
 
     Seeds are drawn uniformly, so that dense regions have many, or by squared distances
-    from earlier ones for `exact` searches, so that no cluster is without a seed.
+    from earlier ones for `exact` searches, so that few clusters are without a seed. Of
+    two clusters with one centre, every query would search all points: centres are then
+    added in the farthest points of the widest clusters.
     """
     centres = Z[rng.choice(len(Z), count, replace=False)]
     if exact:
         centres = _far_apart(Z, count, rng, jobs)
-    for _ in range(_ROUNDS):
-        labels, _ = nearest_rows(Z, centres, jobs)
-        order = np.argsort(labels, kind="stable")
+    for left in reversed(range(_ROUNDS)):
+        labels, gaps = nearest_rows(Z, centres, jobs)
+        order = np.lexsort((gaps, labels))
         starts = np.unique(labels[order], return_index=True)[1]
         sums = np.add.reduceat(Z[order], starts, axis=0)
         counts = np.diff(np.append(starts, len(Z)))
         centres = sums / counts[:, np.newaxis].astype(np.float32)
+        if exact and left:
+            squares = np.add.reduceat(gaps[order], starts) / counts
+            wide = squares > max(_WIDE * np.median(squares), np.quantile(squares, 0.9))
+            farthest = order[starts + counts - 1][wide]
+            centres = np.concatenate([centres, Z[farthest]])
     return centres
 
 

@@ -906,8 +906,9 @@ def workers(n_jobs, index, n_queries, little=_LITTLE, K=None):
     """Number of threads for some queries, and the context in which they run.
 
     A single query uses one thread, unless the index is large, and leaves BLAS its own.
-    So do queries that need fewer products of coordinates than `little`. K is the number
-    of neighbours, if these are to be found.
+    Queries that need fewer products of coordinates than `little` use one thread, and so
+    does BLAS if they are few: on busy cores it waits longer for its threads than such
+    products take. K is the number of neighbours, if these are to be found.
     """
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)
@@ -915,11 +916,11 @@ def workers(n_jobs, index, n_queries, little=_LITTLE, K=None):
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         large = large and (K is None or not index.probes_first(K))
         return thread_count(n_jobs) if large else 1, nullcontext()
-    jobs = min(thread_count(n_jobs), n_queries)
-    if n_queries * index.n * min(index.d, index.k) < little:
-        jobs = 1
+    products = n_queries * index.n * min(index.d, index.k)
+    jobs = 1 if products < little else min(thread_count(n_jobs), n_queries)
     index.working_bytes = min(WORKING_BYTES, int(memory() / jobs))
-    return jobs, one_blas_thread() if jobs > 1 else nullcontext()
+    limits = jobs > 1 or products < _LITTLE
+    return jobs, one_blas_thread() if limits else nullcontext()
 
 
 def _graph(values, indices, counts, n_points, mode):
