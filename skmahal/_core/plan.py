@@ -19,9 +19,10 @@ from .saved import is_mapped, require
 _EPS = float(np.finfo(np.float32).eps)
 
 # Cost in nanoseconds, as measured with numba and OpenBLAS on one core with AVX2: of a
-# column of a point in a product of matrices, of a bound made of it, of starting on a
-# code and on a row out of order, and of a coordinate of either.
-_PRODUCT, _BOUND = 0.025, 0.6
+# column of a point in a product of matrices, of a bound made of it, of a coordinate of
+# a query for each of its leading coordinates, of starting on a code and on a row out of
+# order, and of a coordinate of either.
+_PRODUCT, _BOUND, _ALONG = 0.025, 0.6, 0.075
 _CODE, _CODE_COLUMN = 200, 0.04
 _ROW, _ROW_COLUMN = 100, 0.2
 
@@ -118,7 +119,7 @@ def cost(way, n, d, r, opened, many):
     last = _LAST * (_ROW + _ROW_COLUMN * d)
     code, row = opened * out_of_order(d), opened * (_ROW + _ROW_COLUMN * d)
     if way == "lead" and many:
-        return n * ((r + 2) * _PRODUCT + _BOUND + code) + last
+        return n * ((r + 2) * _PRODUCT + _BOUND + code) + r * d * _ALONG + last
     if way == "lead":
         return n * (_IN_ORDER + r * _CODE_COLUMN + code) + r * d * _ROW_COLUMN + last
     if way == "cells":
@@ -161,7 +162,7 @@ def cost_of_all(way, n, d, r, opened, many, itemsize=4):
         return n * (r * column * itemsize / 4 + 4 * _FINISH) + 2 * r * d * column
     row = opened * (_ROW + _ROW_COLUMN * d)
     if way == "lead" and many:
-        return n * ((r + 2) * _PRODUCT + _FINISH + row) + r * d * 2 * _PRODUCT
+        return n * ((r + 2) * _PRODUCT + _FINISH + row) + r * d * _ALONG
     if many:
         return n * (d * _CODE_PRODUCT + _BOUND + _FINISH + row) + d * _ROUND_QUERY
     columns, start = (r, r * d * _ROW_COLUMN) if way == "lead" else (d, 0)

@@ -147,7 +147,8 @@ class DenseSearch:
                     images = images @ U.T
                     gradients = images @ U
                 squares = np.vecdot(images, images)
-                lengths = np.sqrt(np.vecdot(gradients, gradients))
+                same = images is gradients
+                lengths = np.sqrt(squares if same else np.vecdot(gradients, gradients))
         least, most = extremes(lengths)
         if not (least > _LEAST_LENGTH and most < np.inf):
             # Relative to the largest entry, whose square may not be a normal number.
