@@ -498,8 +498,12 @@ def code_tile(start, whole, factors, coded, tile):
     for first in range(0, tile.shape[1], rows):
         here, size = start + first, min(rows, tile.shape[1] - first)
         for c in range(0, len(tile), 3):
-            _block_products(codes, here, here + size, whole, c, products)
-            for b in range(min(3, len(tile) - c)):
+            left = min(3, len(tile) - c)
+            if left > 1:
+                _block_products(codes, here, here + size, whole, c, products)
+            for i in range(size if left == 1 else 0):
+                products[0, i] = _one_by_one(codes, here + i, whole, c)[0]
+            for b in range(left):
                 three = factors[c + b, 0], factors[c + b, 1], factors[c + b, 2]
                 out = tile[c + b, first : first + size]
                 _bounds_from(products[b], here, three, coded, zeros, out)
@@ -636,36 +640,16 @@ def nearest_by_bounds(
         _sort(found.squares[0], found.indices[0])
 
 
-@njit(cache=True, nogil=True)
-def _products(codes, whole, count):
-    """Products of the first `count` queries with all codes, (queries, codes)."""
-    n, found = len(codes), np.empty((count, len(codes)), np.int32)
-    if count == 1:
-        for i in range(n):
-            found[0, i] = _one_by_one(codes, i, whole, 0)[0]
-        return found
-    rows = max(_ROWS, _ROW_BYTES // codes.shape[1] // 3 * 3)
-    products = np.empty((3, rows), np.int32)
-    for start in range(0, n, rows):
-        stop = min(start + rows, n)
-        for c in range(0, count, 3):
-            _block_products(codes, start, stop, whole, c, products)
-            for b in range(min(3, count - c)):
-                found[c + b, start:stop] = products[b, : stop - start]
-    return found
-
-
 @njit(cache=True, nogil=True, fastmath=_SUMS)
-def _judge_cells(cells, products, factors, scores, bounds):
+def _judge_cells(cells, tile, factors, scores, bounds):
     """Squared distances of centres, and lower bounds of those of points in the cells.
 
-    `products` are of a query with the centres. Results are less ‖Uq‖², in units of
-    norms.
+    `tile` has the latter before norms. Results are less ‖Uq‖², in units of norms.
     """
-    steps, norms = cells.centres.steps, cells.norms
-    _bounds_from(products, 0, factors, cells.centres, cells.least, bounds)
+    norms, least, radii, rests = cells.norms, cells.least, *cells.centres[2:]
     for c in range(np.uint64(len(scores))):
-        scores[c] = norms[c] - factors[0] * steps[c] * np.float32(products[c])
+        bounds[c] = least[c] + tile[c]
+        scores[c] = norms[c] + tile[c] + factors[1] * radii[c] + factors[2] * rests[c]
 
 
 @njit(cache=True, nogil=True)
@@ -770,19 +754,19 @@ def nearest_in_cells(
     """
     starts, unit, P = cells.starts, candidates.unit, candidates.U[:0]
     count = len(queries.squares)
-    # Products are made with three queries at a time, unless there is one.
-    padded = count if count == 1 else count + -count % 3
-    every = np.zeros((padded, cells.coded.codes.shape[1]), np.int16)
+    # Products are made with three queries at a time.
+    every = np.zeros((count + -count % 3, cells.coded.codes.shape[1]), np.int16)
     scales = np.empty((count, 3), np.float32)
     round_queries(unit, norm_unit, queries, P, every, scales)
-    products = _products(cells.centres.codes, every, count)
+    tile = np.empty((count, len(starts) - 1), np.float32)
+    code_tile(0, every, scales, cells.centres, tile)
     scores = np.empty(len(starts) - 1, np.float32)
     bounds = np.empty_like(scores)
     for at in range(count):
         base, whole = queries.squares[at], every[at : at + 1]
         factors = scales[at, 0], scales[at, 1], scales[at, 2]
         given = at, whole, factors, cells, norm_unit, queries, candidates, found
-        _judge_cells(cells, products[at], factors, scores, bounds)
+        _judge_cells(cells, tile[at], factors, scores, bounds)
         chosen = _nearest_cells(scores, starts, budget)
         done = _begin_in_cells(chosen, *given)
         bounds[chosen[:done]] = np.inf

@@ -916,8 +916,10 @@ def workers(n_jobs, index, n_queries, little=_LITTLE, K=None):
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
         large = large and (K is None or not index.probes_first(K))
         return thread_count(n_jobs) if large else 1, nullcontext()
+    jobs = min(thread_count(n_jobs), n_queries)
     products = n_queries * index.n * min(index.d, index.k)
-    jobs = 1 if products < little else min(thread_count(n_jobs), n_queries)
+    if products < little:
+        jobs = 1
     index.working_bytes = min(WORKING_BYTES, int(memory() / jobs))
     limits = jobs > 1 or products < _LITTLE
     return jobs, one_blas_thread() if limits else nullcontext()
