@@ -50,6 +50,7 @@ def fitted(client, rng, rows=60):
     return Beside(index.fit(chunked(X, rows)), X, U)
 
 
+@pytest.mark.slow
 def test_a_worker_is_killed_between_calls(client, rng):
     beside = fitted(client, rng)
     Q = queries(rng, beside.X)

@@ -61,7 +61,10 @@ def random_change(rng, beside, step):
         beside.set_metric(rng.normal(size=(int(rng.integers(2, d + 2)), d)))
 
 
-@pytest.mark.parametrize("seed", range(3))
+SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
 def test_random_changes(client, seed):
     rng = np.random.default_rng(seed)
     X, U = problem(rng)
@@ -207,6 +210,7 @@ def test_an_online_learner_is_followed(client, rng):
     np.testing.assert_allclose(ours[0], theirs[0], rtol=1e-7)
 
 
+@pytest.mark.slow
 def test_samples_are_proportional_to_the_distance(client, rng):
     """χ² over all points, which are in shards of very different distances."""
     X = rng.normal(size=(60, 3))
