@@ -17,7 +17,6 @@ from skmahal._core.guarantees import Audit, audit_pairs
 from skmahal._core.threads import slices
 from skmahal._core.tree import draw
 from skmahal._estimator import generator_from, undo_on_error
-from skmahal.neighbors._base import in_type
 from skmahal.neighbors._classification import _vote, codes_of, with_new_classes
 from skmahal.neighbors._regression import _mean_targets
 from skmahal.neighbors._supervised import neighbour_weights
@@ -49,7 +48,7 @@ class KNeighborsQueries(ShardedBase):
     """Fitting, and `kneighbors`, of all estimators on a cluster."""
 
     _parameter_constraints = {
-        **{name: _CONSTRAINTS[name] for name in ("n_neighbors", *PARAMETERS)},
+        **{name: _CONSTRAINTS[name] for name in PARAMETERS},
         "client": "no_validation",
     }
 
@@ -101,17 +100,13 @@ class KNeighborsQueries(ShardedBase):
             Of the class of the same name in :mod:`skmahal`.
         """
         state = self._fitted()
-        everywhere = range(len(state.shards))
-        X = np.concatenate(self._ask([(at, "rows") for at in everywhere], state))
-        y = None
-        if self._local_class is not neighbors.SketchedMahalanobisNeighbors:
-            y = self._ask([(at, "all_targets") for at in everywhere], state)
-            y = np.concatenate(y)
+        X, y = zip(*self._ask_all(state, "all_points"), strict=True)
+        y = None if y[0] is None else np.concatenate(y)
         parameters = self.get_params(deep=False)
         del parameters["client"]
         parameters |= {"metric": "minkowski", "metric_params": None}
         parameters["metric_learner"] = None if state.U is None else {"U": state.U}
-        return self._local_class(**parameters).fit(X, y)
+        return self._local_class(**parameters).fit(np.concatenate(X), y)
 
     def _searched(self, K, own=False):
         """K neighbours, if the candidates are as many; `own` if queries are points."""
@@ -123,9 +118,7 @@ class KNeighborsQueries(ShardedBase):
     def _queries(self, X):
         """Queries: a dask array, or contiguous rows in the type of the points."""
         X = self._points(X)
-        if isinstance(X, da.Array):
-            return X.astype(self.dtype_)
-        return np.ascontiguousarray(in_type(X, self.dtype_))
+        return X if isinstance(X, da.Array) else np.ascontiguousarray(X)
 
     def _nearest(self, state, Q, K, with_targets=False):
         """Distances, positions and targets of the K nearest points of all shards.
@@ -134,11 +127,8 @@ class KNeighborsQueries(ShardedBase):
         differently. Distances that are so close that this may change their order are
         computed anew, in one way for all.
         """
-        calls = [
-            (number, "nearest", Q, K, with_targets)
-            for number in range(len(state.shards))
-        ]
-        D, at, targets = joined(self._ask(calls, state), state.starts[:-1])
+        found = self._ask_all(state, "nearest", Q, K, with_targets)
+        D, at, targets = joined(found, state.starts[:-1])
         D, at, targets = in_order(D, at, D.shape[1], targets)
         queries, places = np.nonzero(doubtful(D, K))
         if queries.size:
@@ -365,12 +355,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         ----------
         X : array-like of shape (n_queries, n_features)
             Queries.
-        radius : float, default=None
-            The distance, compared in the type of the points; None is the constructor's.
-        return_distance : bool, default=True
-            Whether to return the distances.
-        sort_results : bool, default=False
-            Whether to order by distance instead of by position.
+        radius, return_distance, sort_results : as in skmahal
+            The distance, and whether to return the distances and to sort by them.
 
         Returns
         -------
@@ -379,11 +365,7 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         """
         state, Q = self._fitted(), np.asarray(self._queries(X))
         radius = checks.as_length("radius", self.radius if radius is None else radius)
-        calls = [
-            (number, "radius_neighbors", Q, radius)
-            for number in range(len(state.shards))
-        ]
-        found = self._ask(calls, state)
+        found = self._ask_all(state, "radius_neighbors", Q, radius)
         distances, indices = (np.empty(len(Q), dtype=object) for _ in range(2))
         for query in range(len(Q)):
             near = np.concatenate([part[0][query] for part in found])
@@ -451,10 +433,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         ----------
         X : array-like of shape (n_queries, n_features)
             Queries.
-        start, stop : int, default=0, None
-            The points start … stop - 1; None is the number of points.
-        power : {1, 2}, default=2
-            Sum distances, or their squares.
+        start, stop, power : as in skmahal
+            The range of points, and whether to sum distances or their squares.
 
         Returns
         -------
@@ -484,12 +464,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         ----------
         X : array-like of shape (n_queries, n_features)
             Queries.
-        n_samples : int, default=1
-            Draws for each query, with replacement.
-        power : {1, 2}, default=1
-            Proportional to the distance, or to its square as for k-means++.
-        random_state : int, RandomState instance or None, default=None
-            None draws afresh on every call.
+        n_samples, power, random_state : as in skmahal
+            Draws for each query, 2 for squares of the distance, and a seed.
 
         Returns
         -------
@@ -519,11 +495,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
 
     def _shard_sums(self, state, Q, power):
         """Sums of powers of distances to each shard, (queries, shards)."""
-        calls = [
-            (number, "sum_distances", Q, 0, shard.n, power)
-            for number, shard in enumerate(state.shards)
-        ]
-        return np.maximum(np.stack(self._ask(calls, state), axis=1), 0)
+        sums = self._ask_all(state, "sum_distances", Q, 0, None, power)
+        return np.maximum(np.stack(sums, axis=1), 0)
 
     def _drawn(self, state, Q, weights, size, rng, method, *power):
         """Positions, (queries, size): shards by their weights, points by a method."""
@@ -594,8 +567,7 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
             those of the slowest. See :class:`skmahal.inspection.Guarantee`.
         """
         state, n_queries = self._fitted(), checks.as_count("n_queries", n_queries)
-        calls = [(at, "guarantee", n_queries) for at in range(len(state.shards))]
-        return _together(self._ask(calls, state), self.delta)
+        return _together(self._ask_all(state, "guarantee", n_queries), self.delta)
 
 
 def _fill(draws, queries, found):
@@ -711,9 +683,8 @@ class SupervisedQueries(KNeighborsQueries):
 
         Parameters
         ----------
-        X : dask array or DataFrame, or array-like, of shape (n_samples, n_features)
-            Points, in chunks of whole rows. A NumPy array is split, and stays in the
-            memory of the scheduler.
+        X : as in :meth:`SketchedMahalanobisNeighbors.fit`
+            Points.
         y : dask array or array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
 

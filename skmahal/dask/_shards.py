@@ -3,7 +3,7 @@
 A state of a shard is named by two stamps, one of its points and one of the metric. A
 task has the logs of changes that lead to the state it is for. A chunk whose index has
 an earlier state follows them. If that is not possible, the index is made from the
-chunk, or the task returns :data:`BEHIND` and is sent again with all that this needs.
+chunk, or the task returns :class:`Behind` and is sent again with all that this needs.
 """
 
 from threading import RLock
@@ -18,9 +18,6 @@ from skmahal._core.points import row_squares
 from skmahal._core.search import without_own
 from skmahal._core.threads import slices
 
-# The answer of a worker that cannot have the state with what the task brought.
-BEHIND = "behind"
-
 # Distances this close may be out of order by rounding: histories of shards differ.
 _CLOSE = 1e-6
 
@@ -30,6 +27,10 @@ _MORE = 64
 # Rows of a product of matrices. There are always as many, so that the distance of a
 # pair does not depend on what other pairs there are.
 _BLOCK = 64
+
+
+class Behind:
+    """The answer, this class itself, of a worker that cannot follow to the state."""
 
 
 class Log(NamedTuple):
@@ -248,9 +249,9 @@ class Chunk:
         X = self.index._fit_X
         return np.array(X if at is None else X[at])
 
-    def all_targets(self):
-        """Targets of all rows."""
-        return self.targets
+    def all_points(self):
+        """All rows, and their targets or None."""
+        return self.rows(), self.targets
 
     def nearest(self, Q, K, with_targets=False, U=None, exact=False):
         """Distances and positions of K neighbours, and their targets or None.
@@ -273,7 +274,9 @@ class Chunk:
                 break
             width = min(2 * width, most)
             # Other queries get infinite distances there, which sort last.
-            D, at = _widened(D, width, np.inf), _widened(at, width, -1)
+            missing = (0, 0), (0, width - D.shape[1])
+            D = np.pad(D, missing, constant_values=np.inf)
+            at = np.pad(at, missing, constant_values=-1)
             D[tied], at[tied] = self.index.kneighbors(Q[tied], width)
         if exact:
             queries, places = np.nonzero(at >= 0)
@@ -352,7 +355,7 @@ def same(value):
 def answer(chunk, wanted, U, local, method, *args):
     """A task: the address of the worker, and what :func:`answer_later` returns.
 
-    That is :data:`BEHIND` if the chunk cannot follow. Errors that arguments have caused
+    That is :class:`Behind` if the chunk cannot follow. Errors that are due to arguments
     are returned, so that they are not tried again.
     """
     try:
@@ -370,7 +373,7 @@ def answer_later(chunk, wanted, U, local, method, *args):
     """
     with chunk.lock:
         if not chunk.follow(wanted, None if local is None else Source(U, local)):
-            return BEHIND
+            return Behind
         if method is not None:
             holder = chunk if hasattr(Chunk, method) else chunk.index
             return getattr(holder, method)(*args)
@@ -398,12 +401,6 @@ def pair_distances(Q, X, U):
     return np.sqrt(squares)
 
 
-def _widened(values, width, fill):
-    """Add columns that are filled with one value, up to `width`."""
-    missing = width - values.shape[1]
-    return np.pad(values, ((0, 0), (0, missing)), constant_values=fill)
-
-
 def joined(parts, starts):
     """Distances, positions in the index, and targets or None of all candidates."""
     D = np.concatenate([part[0] for part in parts], axis=1)
@@ -421,14 +418,10 @@ def in_order(D, at, K, *others):
     [array([[1., 1.]]), array([[5, 7]])]
     """
     order = np.lexsort((at, D))[:, :K]
-    return [_taken(values, order) for values in (D, at, *others)]
-
-
-def _taken(values, order):
-    """Candidates in an order; targets may have more dimensions."""
-    if values is None:
-        return None
-    return values[np.arange(len(order))[:, np.newaxis], order]
+    # Targets may have more dimensions.
+    rows = np.arange(len(order))[:, np.newaxis]
+    arrays = D, at, *others
+    return [None if values is None else values[rows, order] for values in arrays]
 
 
 def doubtful(D, K):

@@ -254,12 +254,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         with one_blas_thread():
             U = learners.components_of(metric, "metric", held.d)
         with held.index.lock.changing():
-            steps = None
-            if self._followed is not None and learners.learns_online(metric):
-                steps = metric.updates_since(self._followed)
-            if learners.token_of(metric) != token:
-                # The learner has changed meanwhile: U may have some of the steps.
-                steps = token = None
+            steps, token = learners.steps_since(self._followed, metric, token)
             if steps is None:
                 self._change_metric(held.set_metric, U)
             elif steps.rank:

@@ -220,7 +220,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         check_is_fitted(self)
         fitted = copy(self)
         U = fitted.components_
-        U = _changed(U, checks.as_change(metric, rows, additive, low_rank, *U.shape))
+        change = checks.as_change(metric, rows, additive, low_rank, *U.shape)
+        U = learners.components_after(U, change)
         _check_squares("low_rank" if metric is None else "metric", U)
         fitted._components, fitted._cached = U, {}
         fitted._scatter = fitted.shrinkage_ = None
@@ -520,19 +521,6 @@ def oas(covariance, n):
     mean_square = np.vdot(covariance, covariance) / d**2
     excess = (n + 1) * (mean_square - square / d)
     return float(min(1, (mean_square + square) / excess)) if excess > 0 else 1.0
-
-
-def _changed(U, change):
-    """U after a :class:`~skmahal._core.checks.Change`."""
-    if change.low_rank is not None:
-        W, V = change.low_rank
-        with np.errstate(over="ignore", invalid="ignore"):
-            return U + W @ V.T
-    if change.rows is None:
-        return learners.components_of(change.metric, "metric", U.shape[1])
-    U, rows = U.copy(), change.rows
-    U[rows] = U[rows] + change.metric if change.additive else change.metric
-    return U
 
 
 def _check_squares(name, array):
