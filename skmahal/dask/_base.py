@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary, finalize
 import dask
 import dask.array as da
 import numpy as np
-from distributed import Client, Future, LocalCluster, wait
+from distributed import Client, Future, wait
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -95,9 +95,8 @@ class OwnCluster:
     """A cluster of threads in this process, which is closed when nothing holds it."""
 
     def __init__(self):
-        cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
-        self.client = Client(cluster)
-        finalize(self, _stop, self.client, cluster)
+        self.client = Client(n_workers=1, processes=False, dashboard_address=":0")
+        finalize(self, self.client.close)
 
 
 # The cluster of all estimators that were given no client.
@@ -179,15 +178,6 @@ class ShardedBase(BaseEstimator):
                 self._own = own
         return usable(client)
 
-    def _connected(self):
-        """The client of the fitted index; another one takes over its chunks."""
-        client = usable(self.client_ if self.client is None else self.client)
-        if client is not self.client_:
-            with self._lock:
-                if client is not self.client_:
-                    self._hand_over(client)
-        return client
-
     def _hand_over(self, client):
         """Let another client hold the chunks, while the present one still does."""
         if self.client_.status != "running":
@@ -214,9 +204,13 @@ class ShardedBase(BaseEstimator):
         self._metric, self.client_ = (None, None), client
 
     def _fitted(self):
-        """The present state; scikit-learn's error before `fit`."""
+        """The present state; another client takes over its chunks first."""
         check_is_fitted(self, "_state")
-        self._connected()
+        client = usable(self.client_ if self.client is None else self.client)
+        if client is not self.client_:
+            with self._lock:
+                if client is not self.client_:
+                    self._hand_over(client)
         return self._state
 
     def _made_local(self, n_shards):
@@ -269,19 +263,24 @@ class ShardedBase(BaseEstimator):
             chunk, _, edits = state.shards[number]
             wanted = Wanted(edits.last(brings), state.steps.last(brings))
             given = chunk, wanted, U, local, method, *args
-            futures.append(self._submit(method or "follow", answer, *given))
-        answers = gathered(client, futures, numbers, state.starts)
+            futures.append(self._submit(client, method or "follow", answer, *given))
+        starts = state.starts
+        names = [
+            f"shard {number} (points {starts[number]} to {starts[number + 1] - 1})"
+            for number in numbers
+        ]
+        answers = gathered(client, futures, names)
         for number, (address, _) in zip(numbers, answers, strict=True):
             self._homes[state.shards[number].chunk.key] = [address]
         return [found for _, found in answers]
 
-    def _submit(self, name, function, chunk, *args):
+    def _submit(self, client, name, function, chunk, *args):
         """A task for a chunk, on the worker that is known to have its index, if any."""
         home = self._homes.get(chunk.key)
         how = {"workers": home, "allow_other_workers": home is not None}
         how |= {"key": f"skmahal-{name}-{uuid.uuid4().hex}", "retries": _RETRIES}
         with large_tasks():
-            return self.client_.submit(function, chunk, *args, **how)
+            return client.submit(function, chunk, *args, **how)
 
     # --- points -----------------------------------------------------------------------
 
@@ -369,7 +368,8 @@ class ShardedBase(BaseEstimator):
             rest = X.dtype, self._has_labels
             made = [make(*each, *rest) for each in zip(blocks, targets, strict=True)]
             chunks = client.compute(made, retries=_RETRIES)
-        looks = gathered(client, client.map(Chunk.look, chunks, pure=False))
+        names = [f"chunk {number}" for number in range(len(chunks))]
+        looks = gathered(client, client.map(Chunk.look, chunks, pure=False), names)
         warn_without_lineage(client, chunks)
         ends = np.cumsum([0, *sizes])
         for number, (problem, shape, *_) in enumerate(looks):
@@ -456,7 +456,8 @@ class ShardedBase(BaseEstimator):
         made = []
         for number in long:
             chunk, _, edits = shards[number]
-            made.append(self._submit("chunk", Chunk.edited, chunk, edits))
+            edit = Chunk.edited, chunk, edits
+            made.append(self._submit(self.client_, "chunk", *edit))
         with suppress(TimeoutError, CancelledError):
             waited(self.client_, made)
         for number, chunk in zip(long, made, strict=True):
@@ -547,8 +548,8 @@ def waited(client, futures):
         wait(futures, timeout=seconds)
 
 
-def gathered(client, futures, numbers=None, starts=None):
-    """Results of tasks, or a TimeoutError that names a shard that is late."""
+def gathered(client, futures, names):
+    """Results of tasks, or a TimeoutError with the name of one that is late."""
     try:
         waited(client, futures)
     except CancelledError:
@@ -556,17 +557,12 @@ def gathered(client, futures, numbers=None, starts=None):
             "The points were released, as by Client.restart(): fit the index again."
         ) from None
     except TimeoutError:
-        late = [at for at, future in enumerate(futures) if not future.done()]
-        number = late[0] if numbers is None else numbers[late[0]]
-        where = f"chunk {number}"
-        if starts is not None:
-            where = (
-                f"shard {number} (points {starts[number]} to {starts[number + 1] - 1})"
-            )
+        tasks = zip(names, futures, strict=True)
+        late = next(name for name, future in tasks if not future.done())
         client.cancel(futures)
         limit = dask.config.get("skmahal.timeout", "1 hour")
         raise TimeoutError(
-            f"{where} has not answered within {limit}, the value of skmahal.timeout in "
+            f"{late} has not answered within {limit}, the value of skmahal.timeout in "
             "the configuration of Dask."
         ) from None
     return client.gather(futures)
@@ -627,8 +623,3 @@ def _target_blocks(y, sizes):
         return list(y.to_delayed().ravel())
     ends = np.cumsum([0, *sizes])
     return [y[a:b] for a, b in pairwise(ends)]
-
-
-def _stop(client, cluster):
-    client.close()
-    cluster.close()

@@ -30,7 +30,6 @@ from ._shards import (
     joined,
     labels_of,
     merged,
-    nearest_later,
     pair_distances,
 )
 
@@ -84,7 +83,9 @@ class KNeighborsQueries(ShardedBase):
         K = self._searched(K, X is None)
         X = None if X is None else self._queries(X)
         if X is None or isinstance(X, da.Array):
-            D, at = self._neighbours_later(state, X, K, False)[:2]
+            later = self._neighbours_later(state, X, K)
+            D = lazy_rows(*later, 0, (K,), self.dtype_)
+            at = lazy_rows(*later, 1, (K,), np.intp)
         else:
             D, at, _ = self._nearest(state, X, K)
         return (D, at) if return_distance else at
@@ -158,31 +159,31 @@ class KNeighborsQueries(ShardedBase):
             for shard in state.shards
         ]
 
-    def _neighbours_later(self, state, X, K, with_targets):
-        """Lazy distances and positions; tasks of these and targets, and their sizes."""
+    def _neighbours_later(self, state, X, K, with_targets=False):
+        """Tasks of distances, positions and targets, and how many rows each has."""
         shards, starts = self._later(state), state.starts
+        ask, U = dask.delayed(answer_later, pure=False), shards[0][2]
         if X is None:
-            rows = dask.delayed(answer_later, pure=False)
-            blocks = [rows(*shard, "rows") for shard in shards]
+            blocks = [ask(*shard, "rows") for shard in shards]
             sizes, own = np.diff(starts).tolist(), starts[:-1].tolist()
         else:
             blocks, sizes = X.to_delayed()[:, 0], X.chunks[0]
             own = [None] * len(sizes)
-        near = dask.delayed(nearest_later, pure=False)
         merge = dask.delayed(merged, nout=3, pure=False)
         found = []
         for block, first in zip(blocks, own, strict=True):
-            number = K + (first is not None)
-            parts = [near(*shard, block, number, with_targets) for shard in shards]
+            # Exact distances do not need a check of their order.
+            nearest = "nearest", block, K + (first is not None), with_targets, U, True
+            parts = [ask(*shard, *nearest) for shard in shards]
             found.append(merge(parts, starts[:-1], K, self.dtype_, first))
-        arrays = []
-        for part, dtype in ((0, self.dtype_), (1, np.intp)):
-            each = [
-                da.from_delayed(one[part], (size, K), dtype)
-                for one, size in zip(found, sizes, strict=True)
-            ]
-            arrays.append(da.concatenate(each))
-        return *arrays, found, sizes
+        return found, sizes
+
+
+def lazy_rows(tasks, sizes, part, shape, dtype):
+    """A lazy array of one part of what tasks return, each with so many rows."""
+    pairs = zip(tasks, sizes, strict=True)
+    blocks = (da.from_delayed(one[part], (n, *shape), dtype) for one, n in pairs)
+    return da.concatenate(list(blocks))
 
 
 class SketchedMahalanobisNeighbors(KNeighborsQueries):
@@ -501,9 +502,9 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
     def _drawn(self, state, Q, weights, size, rng, method, *power):
         """Positions, (queries, size): shards by their weights, points by a method."""
         sizes = np.diff(state.starts)
-        owners = np.stack(
-            [draw(row if row.any() else sizes, size, rng) for row in weights]
-        )
+        # Where all distances are zero, points are drawn uniformly.
+        weights = np.where(weights.any(axis=1)[:, np.newaxis], weights, sizes)
+        owners = np.stack([draw(row, size, rng) for row in weights])
         calls, served = [], []
         for number in np.unique(owners).tolist():
             counts = np.count_nonzero(owners == number, axis=1)
@@ -593,11 +594,8 @@ def _pooled(audits, eps, delta):
 
 def _together(found, delta):
     """The guarantee of all shards, from those of each."""
-    engine = next(
-        name
-        for name in ("sketched", "enclosed", "exact")
-        if name in {each.engine for each in found}
-    )
+    engines = {each.engine for each in found}
+    engine = next(one for one in ("sketched", "enclosed", "exact") if one in engines)
     sides = {}
     for side in ("fixed", "adaptive"):
         columns = zip(*(getattr(each, side) for each in found), strict=True)
@@ -608,10 +606,8 @@ def _together(found, delta):
     costs = {}
     for way in set.intersection(*(set(each.costs) for each in found)):
         sizes, *times = zip(*(each.costs[way] for each in found), strict=True)
-        costs[way] = (
-            sum(sizes),
-            *(max(filter(None, each), default=None) for each in times),
-        )
+        slowest = (max(filter(None, each), default=None) for each in times)
+        costs[way] = sum(sizes), *slowest
     return replace(
         found[0],
         engine=engine,
@@ -693,7 +689,7 @@ class SupervisedQueries(KNeighborsQueries):
         self : object
         """
         with undo_on_error(self):
-            looks = self._begin(X, self._targets(y, reset=True))
+            looks = self._begin(X, self._targets(y))
             self._output_shape = looks[0].outputs
             self._take([look.labels for look in looks], reset=True)
         return self
@@ -715,9 +711,7 @@ class SupervisedQueries(KNeighborsQueries):
             return self.fit(X, y)
         self._fitted()
         X = self._points(X)
-        y = self._targets(y, at_client=not isinstance(X, da.Array))
-        if len(X) != len(y):
-            raise ValueError(f"y has {len(y)} targets, expected {len(X)}.")
+        y = self._targets(y, len(X), at_client=not isinstance(X, da.Array))
         with self._lock, undo_on_error(self):
             looks = self._append(X, y)
             lists = [look.labels for look in looks] or [labels_of(y)]
@@ -739,9 +733,8 @@ class SupervisedQueries(KNeighborsQueries):
         self : object
         """
         self._fitted()
-        X, y = np.asarray(self._points(X)), self._targets(y, at_client=True)
-        if len(X) != len(y):
-            raise ValueError(f"y has {len(y)} targets, expected {len(X)}.")
+        X = np.asarray(self._points(X))
+        y = self._targets(y, len(X), at_client=True)
         with self._lock, undo_on_error(self):
             self._replace(indices, X, y)
             self._take([labels_of(y)] if self._has_labels else [])
@@ -762,8 +755,8 @@ class SupervisedQueries(KNeighborsQueries):
         """
         return self._decided(X, "winner")[0]
 
-    def _targets(self, y, at_client=False, reset=False):
-        """Targets as a dask array or an array, of the shape of those that there are."""
+    def _targets(self, y, count=None, at_client=False):
+        """Targets as a dask array or an array: `count`, like those that there are."""
         if y is None:
             raise ValueError("y must be given: one target for each point.")
         if hasattr(y, "to_dask_array"):
@@ -779,9 +772,11 @@ class SupervisedQueries(KNeighborsQueries):
                 labels_of(y)
         if y.ndim not in (1, 2):
             raise ValueError(f"y must have one or two dimensions, got shape {y.shape}.")
-        if not reset and y.shape[1:] != self._output_shape:
+        if count is not None and y.shape[1:] != self._output_shape:
             expected = (len(y), *self._output_shape)
             raise ValueError(f"y has shape {y.shape}, expected {expected}.")
+        if count is not None and len(y) != count:
+            raise ValueError(f"y has {len(y)} targets, expected {count}.")
         return y
 
     def _decided(self, X, result):
@@ -792,19 +787,14 @@ class SupervisedQueries(KNeighborsQueries):
         if not isinstance(X, da.Array):
             D, _, targets = self._nearest(state, X, K, with_targets=True)
             return decided((D, None, targets), self.weights, self._decider(), result)
-        *_, found, sizes = self._neighbours_later(state, X, K, with_targets=True)
+        found, sizes = self._neighbours_later(state, X, K, with_targets=True)
         # What the decision about no neighbours has the shape of.
         nothing = np.ones((1, 1), self.dtype_), None, self._some_target()
         like = decided(nothing, None, self._decider(), result)
         decide = dask.delayed(decided, nout=len(like), pure=False)
         parts = [decide(one, self.weights, self._decider(), result) for one in found]
         return [
-            da.concatenate(
-                [
-                    da.from_delayed(part[at], (size, *one.shape[1:]), one.dtype)
-                    for part, size in zip(parts, sizes, strict=True)
-                ]
-            )
+            lazy_rows(parts, sizes, at, one.shape[1:], one.dtype)
             for at, one in enumerate(like)
         ]
 
@@ -834,15 +824,11 @@ class Votes:
         return 1.0
 
     def decide(self, labels, weights, result):
-        codes = [
-            codes_of(column.ravel(), classes).reshape(column.shape)
-            for column, classes in zip(
-                np.moveaxis(labels.reshape(*labels.shape[:2], -1), 2, 0),
-                self._classes,
-                strict=True,
-            )
-        ]
-        return _vote(self, np.stack(codes, axis=2), weights, result)
+        codes = np.empty((*labels.shape[:2], len(self._classes)), np.intp)
+        labels = labels.reshape(codes.shape)
+        for output, classes in enumerate(self._classes):
+            codes[..., output].flat = codes_of(labels[..., output].ravel(), classes)
+        return _vote(self, codes, weights, result)
 
 
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedQueries):

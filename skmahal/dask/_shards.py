@@ -67,10 +67,7 @@ class Log(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A change of the points of a shard, at positions in it.
-
-    `kind` is "append", "replace" or "remove".
-    """
+    """A change of points of a shard; `kind` is "append", "replace" or "remove"."""
 
     kind: str
     at: np.ndarray | None = None
@@ -262,7 +259,7 @@ class Chunk:
         the position -1. If `exact`, distances are in float64, from differences of
         coordinates and U.
         """
-        most = min(len(self.index), 4 * K + _MORE)
+        Q, most = np.ascontiguousarray(Q), min(len(self.index), 4 * K + _MORE)
         if not isinstance(self.index.n_candidates, str):
             most = min(most, K)
         width = min(K + 1, most)
@@ -377,12 +374,6 @@ def answer_later(chunk, wanted, U, local, method, *args):
         if method is not None:
             holder = chunk if hasattr(Chunk, method) else chunk.index
             return getattr(holder, method)(*args)
-
-
-def nearest_later(chunk, wanted, U, local, Q, K, with_targets):
-    """A task of a lazy array: neighbours with distances that do not need a check."""
-    rest = "nearest", np.ascontiguousarray(Q), K, with_targets, U, True
-    return answer_later(chunk, wanted, U, local, *rest)
 
 
 def pair_distances(Q, X, U):
