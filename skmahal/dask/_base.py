@@ -388,17 +388,14 @@ class ShardedBase(BaseEstimator):
         """Add validated points behind the last, in its shard or in new ones."""
         with self._lock:
             state = self._fitted()
-            last, stamp = state.shards[-1], next(self._stamps)
+            *others, last = state.shards
             if isinstance(X, da.Array) or last.n + len(X) > self._most_rows:
                 shards, looks = self._chunks(X, y, self._most_rows)
-                changed = *state.shards, *shards
-                touched = range(len(state.shards), len(changed))
-            else:
-                edit = Edit("append", X=X, y=y)
-                changed = *state.shards[:-1], last.edited(stamp, edit, last.n + len(X))
-                touched, looks = [len(changed) - 1], []
-            self._install(state._replace(shards=tuple(changed)), touched)
-            return looks
+                self._install([*state.shards, *shards])
+                return looks
+            edit, n = Edit("append", X=X, y=y), last.n + len(X)
+            self._install([*others, last.edited(next(self._stamps), edit, n)])
+            return []
 
     def _replace(self, indices, X, y=None):
         """Replace the points at positions by validated ones."""
@@ -410,13 +407,12 @@ class ShardedBase(BaseEstimator):
                 raise ValueError(
                     f"X has {len(X)} rows, expected {len(at)}, one for each of indices."
                 )
-            shards, touched = list(state.shards), []
+            shards = list(state.shards)
             for number, places, inside in state.located(at):
                 new = None if y is None else y[places]
                 edit, shard = Edit("replace", inside, X[places], new), shards[number]
                 shards[number] = shard.edited(next(self._stamps), edit, shard.n)
-                touched.append(number)
-            self._install(state._replace(shards=tuple(shards)), touched)
+            self._install(shards)
 
     def remove_points(self, indices):
         """Remove points; later ones move up, as with `numpy.delete`. O(n) per column.
@@ -442,16 +438,15 @@ class ShardedBase(BaseEstimator):
                 shard, left = shards[number], shards[number].n - len(inside)
                 edited = shard.edited(next(self._stamps), Edit("remove", inside), left)
                 shards[number] = edited
-            kept = tuple(shard for shard in shards if shard.n)
-            old = set(map(id, state.shards))
-            touched = [at for at, shard in enumerate(kept) if id(shard) not in old]
-            self._install(state._replace(shards=kept), touched)
+            self._install([shard for shard in shards if shard.n])
         return self
 
-    def _install(self, state, touched):
-        """Bring the shards that a change touches to a new state, and take that."""
+    def _install(self, shards):
+        """Bring shards that are not as before to a new state, and take that."""
+        old, state = set(map(id, self._state.shards)), self._state
+        state = state._replace(shards=tuple(shards))
+        touched = [at for at, shard in enumerate(shards) if id(shard) not in old]
         self._ask([(number, None) for number in touched], state, brings=1)
-        shards = list(state.shards)
         long = [number for number in touched if shards[number].is_much_edited]
         made = []
         for number in long:

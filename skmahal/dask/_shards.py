@@ -209,13 +209,12 @@ class Chunk:
         for stamp, edit in changes:
             self._edit(edit)
             self.edits = stamp
+        for stamp, step in moves or ():
+            self.index.update_metric(low_rank=step)
+            self.steps = stamp
         if moves is None:
             self.index.update_metric({"U": source.U})
             self.steps = steps.stamp
-            return True
-        for stamp, step in moves:
-            self.index.update_metric(low_rank=step)
-            self.steps = stamp
         return True
 
     def _build(self, edits, source):
@@ -299,36 +298,23 @@ def after(changes, held, name):
     """
     if held is None or not changes:
         return held
-    new = [getattr(edit, name) for edit in changes if edit.kind != "remove"]
-    n, source = len(held), sources(changes, len(held))
-    rows = held.take(source, axis=0, mode="clip")
-    if new:
-        new, late = np.concatenate(new), np.flatnonzero(source >= n)
-        rows = rows.astype(np.promote_types(rows.dtype, new.dtype), copy=False)
-        rows[late] = new[source[late] - n]
-    return rows
-
-
-def sources(changes, n):
-    """What row comes to each position: one of the n that are held, or a new one.
-
-    >>> replaced = Edit("replace", at=np.array([1]), X=np.ones((1, 2)))
-    >>> sources([replaced, Edit("remove", at=np.array([0]))], 3)
-    array([3, 2])
-    """
-    source = np.arange(n + sum(edit.size for edit in changes if edit.kind == "append"))
-    end = seen = n
+    # For every position the row that comes to it: one of those held, or a new one.
+    source, new, seen = np.arange(len(held)), [held[:0]], len(held)
     for edit in changes:
         if edit.kind == "remove":
-            kept = np.delete(source[:end], edit.at)
-            end = len(kept)
-            source[:end] = kept
+            source = np.delete(source, edit.at)
             continue
-        at = slice(end, end + edit.size) if edit.kind == "append" else edit.at
-        source[at] = np.arange(seen, seen + edit.size)
+        numbers = np.arange(seen, seen + edit.size)
         seen += edit.size
-        end += edit.size if edit.kind == "append" else 0
-    return source[:end]
+        new.append(getattr(edit, name))
+        if edit.kind == "append":
+            source = np.concatenate([source, numbers])
+        else:
+            source[edit.at] = numbers
+    new, late = np.concatenate(new), np.flatnonzero(source >= len(held))
+    rows = held.take(source, axis=0, mode="clip").astype(new.dtype, copy=False)
+    rows[late] = new[source[late] - len(held)]
+    return rows
 
 
 def labels_of(y):
