@@ -11,12 +11,7 @@ from typing import Any, TypeVar
 from sklearn.base import _fit_context
 from sklearn.neighbors._base import KNeighborsMixin, RadiusNeighborsMixin
 from sklearn.utils import check_array, metaestimators
-from sklearn.utils._param_validation import (
-    HasMethods,
-    Interval,
-    Options,
-    StrOptions,
-)
+from sklearn.utils._param_validation import HasMethods, Interval, Options, StrOptions
 
 __all__ = [
     "CallbackSupport",

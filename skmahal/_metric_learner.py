@@ -236,6 +236,31 @@ def token_of(learner):
     return learner.state_token() if learns_online(learner) else None
 
 
+def steps_since(followed, learner, token):
+    """Steps of an online learner since the state `followed`, and the present `token`.
+
+    The steps are None if they are not known. Both are None if the learner has changed
+    since the token was read: U, which was read after it, may have some of the steps.
+    """
+    steps = None
+    if followed is not None and learns_online(learner):
+        steps = learner.updates_since(followed)
+    return (steps, token) if token_of(learner) == token else (None, None)
+
+
+def components_after(U, change):
+    """U after a :class:`~skmahal._core.checks.Change`."""
+    if change.low_rank is not None:
+        W, V = change.low_rank
+        with np.errstate(over="ignore", invalid="ignore"):
+            return U + W @ V.T
+    if change.rows is None:
+        return components_of(change.metric, "metric", U.shape[1])
+    U, rows = U.copy(), change.rows
+    U[rows] = U[rows] + change.metric if change.additive else change.metric
+    return U
+
+
 def numbered(y):
     """Targets with numbers in place of strings, which not every learner accepts.
 

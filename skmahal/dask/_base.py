@@ -18,7 +18,7 @@ from weakref import WeakValueDictionary, finalize
 import dask
 import dask.array as da
 import numpy as np
-from distributed import Client, Future, LocalCluster, wait
+from distributed import Client, Future, wait
 from sklearn.base import BaseEstimator, clone
 from sklearn.frozen import FrozenEstimator
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -31,15 +31,7 @@ from skmahal._estimator import seed_from, validated
 from skmahal.neighbors import SketchedMahalanobisNeighbors as LocalNeighbors
 from skmahal.neighbors._base import in_type
 
-from ._shards import (
-    BEHIND,
-    Chunk,
-    Edit,
-    Log,
-    Wanted,
-    answer,
-    same,
-)
+from ._shards import Behind, Chunk, Edit, Log, Wanted, answer, same
 
 # Steps of the metric that a worker can follow which has missed them.
 _MOST_STEPS = 16
@@ -53,25 +45,8 @@ _LEAST_ROWS = 1000
 # How often a task is tried again after an error that its arguments have not caused.
 _RETRIES = 2
 
-# Parameters of the local classes that there are here, beside `client`.
-PARAMETERS = (
-    "metric_learner",
-    "m",
-    "L",
-    "R",
-    "eps",
-    "delta",
-    "lead",
-    "sketch",
-    "n_candidates",
-    "recall",
-    "adaptive",
-    "metric",
-    "p",
-    "metric_params",
-    "random_state",
-    "n_jobs",
-)
+# Parameters of the local class that all estimators have here, beside `client`.
+PARAMETERS = LocalNeighbors().get_params().keys() - {"radius", "max_points"}
 
 
 class Shard(NamedTuple):
@@ -120,9 +95,8 @@ class OwnCluster:
     """A cluster of threads in this process, which is closed when nothing holds it."""
 
     def __init__(self):
-        cluster = LocalCluster(n_workers=1, processes=False, dashboard_address=":0")
-        self.client = Client(cluster)
-        finalize(self, _stop, self.client, cluster)
+        self.client = Client(n_workers=1, processes=False, dashboard_address=":0")
+        finalize(self, self.client.close)
 
 
 # The cluster of all estimators that were given no client.
@@ -204,15 +178,6 @@ class ShardedBase(BaseEstimator):
                 self._own = own
         return usable(client)
 
-    def _connected(self):
-        """The client of the fitted index; another one takes over its chunks."""
-        client = usable(self.client_ if self.client is None else self.client)
-        if client is not self.client_:
-            with self._lock:
-                if client is not self.client_:
-                    self._hand_over(client)
-        return client
-
     def _hand_over(self, client):
         """Let another client hold the chunks, while the present one still does."""
         if self.client_.status != "running":
@@ -239,9 +204,13 @@ class ShardedBase(BaseEstimator):
         self._metric, self.client_ = (None, None), client
 
     def _fitted(self):
-        """The present state; scikit-learn's error before `fit`."""
+        """The present state; another client takes over its chunks first."""
         check_is_fitted(self, "_state")
-        self._connected()
+        client = usable(self.client_ if self.client is None else self.client)
+        if client is not self.client_:
+            with self._lock:
+                if client is not self.client_:
+                    self._hand_over(client)
         return self._state
 
     def _made_local(self, n_shards):
@@ -251,7 +220,7 @@ class ShardedBase(BaseEstimator):
         parameters |= {"metric_params": None, "random_state": self._seed}
         # All shards together then break a promise with probability delta.
         parameters |= {"delta": self.delta / n_shards}
-        return LocalNeighbors(self.n_neighbors, **parameters)
+        return LocalNeighbors(**parameters)
 
     def _metric_on(self, client, state):
         """U as a task that carries it, for workers that need all of it."""
@@ -262,15 +231,19 @@ class ShardedBase(BaseEstimator):
                 held = self._metric = stamp, client.submit(same, state.U, key=key)
         return held[1]
 
-    def _ask(self, calls, state=None, brings=0):
+    def _ask_all(self, state, method, *args, brings=0):
+        """Answers of all shards to one call; without a method, they only follow."""
+        calls = [(number, method, *args) for number in range(len(state.shards))]
+        return self._ask(calls, state, brings)
+
+    def _ask(self, calls, state, brings=0):
         """Answers of shards to calls: number of the shard, method, *arguments.
 
         Tasks bring the last change if `brings` is 1, and all that may be needed if it
         is None. Tasks for which a worker needs more are sent again.
         """
-        state = self._fitted() if state is None else state
         found = self._sent(calls, state, brings)
-        late = [place for place, one in enumerate(found) if is_behind(one)]
+        late = [place for place, one in enumerate(found) if one is Behind]
         if late:
             again = self._sent([calls[place] for place in late], state, None)
             for place, one in zip(late, again, strict=True):
@@ -281,25 +254,33 @@ class ShardedBase(BaseEstimator):
         return found
 
     def _sent(self, calls, state, brings):
-        """Answers, of which some may be errors or :data:`BEHIND`."""
+        """Answers, of which some may be errors or :class:`Behind`."""
         client, U, local = self.client_, None, None
         if brings is None:
             U, local = self._metric_on(client, state), self._local
-        futures, keys = [], []
-        with large_tasks():
-            for number, method, *args in calls:
-                chunk, _, edits = state.shards[number]
-                wanted = Wanted(edits.last(brings), state.steps.last(brings))
-                home = self._homes.get(chunk.key)
-                given = chunk, wanted, U, local, method, *args
-                how = {"workers": home, "allow_other_workers": home is not None}
-                how |= {"key": f"skmahal-{method or 'follow'}-{uuid.uuid4().hex}"}
-                futures.append(client.submit(answer, *given, retries=_RETRIES, **how))
-                keys.append(chunk.key)
-        answers = gathered(client, futures, [call[0] for call in calls], state.starts)
-        for key, (address, _) in zip(keys, answers, strict=True):
-            self._homes[key] = [address]
+        futures, numbers = [], [number for number, *_ in calls]
+        for number, method, *args in calls:
+            chunk, _, edits = state.shards[number]
+            wanted = Wanted(edits.last(brings), state.steps.last(brings))
+            given = chunk, wanted, U, local, method, *args
+            futures.append(self._submit(client, method or "follow", answer, *given))
+        starts = state.starts
+        names = [
+            f"shard {number} (points {starts[number]} to {starts[number + 1] - 1})"
+            for number in numbers
+        ]
+        answers = gathered(client, futures, names)
+        for number, (address, _) in zip(numbers, answers, strict=True):
+            self._homes[state.shards[number].chunk.key] = [address]
         return [found for _, found in answers]
+
+    def _submit(self, client, name, function, chunk, *args):
+        """A task for a chunk, on the worker that is known to have its index, if any."""
+        home = self._homes.get(chunk.key)
+        how = {"workers": home, "allow_other_workers": home is not None}
+        how |= {"key": f"skmahal-{name}-{uuid.uuid4().hex}", "retries": _RETRIES}
+        with large_tasks():
+            return client.submit(function, chunk, *args, **how)
 
     # --- points -----------------------------------------------------------------------
 
@@ -319,7 +300,7 @@ class ShardedBase(BaseEstimator):
         self._local = self._made_local(len(shards))
         self.dtype_ = looks[0].dtype
         state = State(tuple(shards), U, Log((next(self._stamps),)))
-        self._ask([(at, None) for at in range(len(shards))], state, None)
+        self._ask_all(state, None, brings=None)
         self._state = state
         return looks
 
@@ -338,12 +319,16 @@ class ShardedBase(BaseEstimator):
         return learners.resolve_components(given, None, None, d, name)[0]
 
     def _points(self, X, reset=False):
-        """Points or queries: a Dask array in chunks of rows, or a NumPy array."""
+        """Points or queries: a Dask array in chunks of rows, or a NumPy array.
+
+        Unless `reset`, they are in the type of the points that there are.
+        """
         frame = None
         if hasattr(X, "to_dask_array"):
             frame, X = X._meta, X.to_dask_array(lengths=True)
         if not isinstance(X, da.Array):
-            return validated(self, X, reset=reset, dtype=(np.float64, np.float32))
+            X = validated(self, X, reset=reset, dtype=(np.float64, np.float32))
+            return X if reset else in_type(X, self.dtype_)
         if X.ndim != 2:
             raise ValueError(f"X must have two dimensions, got shape {X.shape}.")
         if np.isnan(X.shape).any():
@@ -362,7 +347,7 @@ class ShardedBase(BaseEstimator):
             )
         seen = X if frame is None else frame
         validate_data(self, seen, reset=reset, skip_check_array=True)
-        return X
+        return X if reset else X.astype(self.dtype_)
 
     def _chunks(self, X, y, most=None):
         """Shards of new points, which are checked, and a look at each.
@@ -383,7 +368,8 @@ class ShardedBase(BaseEstimator):
             rest = X.dtype, self._has_labels
             made = [make(*each, *rest) for each in zip(blocks, targets, strict=True)]
             chunks = client.compute(made, retries=_RETRIES)
-        looks = gathered(client, client.map(Chunk.look, chunks, pure=False))
+        names = [f"chunk {number}" for number in range(len(chunks))]
+        looks = gathered(client, client.map(Chunk.look, chunks, pure=False), names)
         warn_without_lineage(client, chunks)
         ends = np.cumsum([0, *sizes])
         for number, (problem, shape, *_) in enumerate(looks):
@@ -402,39 +388,31 @@ class ShardedBase(BaseEstimator):
         """Add validated points behind the last, in its shard or in new ones."""
         with self._lock:
             state = self._fitted()
-            last, stamp = state.shards[-1], next(self._stamps)
+            *others, last = state.shards
             if isinstance(X, da.Array) or last.n + len(X) > self._most_rows:
-                if not isinstance(X, da.Array):
-                    X = in_type(X, self.dtype_)
-                elif X.dtype != self.dtype_:
-                    X = X.astype(self.dtype_)
                 shards, looks = self._chunks(X, y, self._most_rows)
-                changed = *state.shards, *shards
-                touched = range(len(state.shards), len(changed))
-            else:
-                edit = Edit("append", X=in_type(X, self.dtype_), y=y)
-                changed = *state.shards[:-1], last.edited(stamp, edit, last.n + len(X))
-                touched, looks = [len(changed) - 1], []
-            self._install(state._replace(shards=tuple(changed)), touched)
-            return looks
+                self._install([*state.shards, *shards])
+                return looks
+            edit, n = Edit("append", X=X, y=y), last.n + len(X)
+            self._install([*others, last.edited(next(self._stamps), edit, n)])
+            return []
 
     def _replace(self, indices, X, y=None):
         """Replace the points at positions by validated ones."""
         with self._lock:
             state = self._fitted()
-            n, X = int(state.starts[-1]), in_type(X, self.dtype_)
+            n = int(state.starts[-1])
             at = checks.as_indices("indices", indices, n, unique=True, masks=True)
             if len(X) != len(at):
                 raise ValueError(
                     f"X has {len(X)} rows, expected {len(at)}, one for each of indices."
                 )
-            shards, touched = list(state.shards), []
+            shards = list(state.shards)
             for number, places, inside in state.located(at):
                 new = None if y is None else y[places]
                 edit, shard = Edit("replace", inside, X[places], new), shards[number]
                 shards[number] = shard.edited(next(self._stamps), edit, shard.n)
-                touched.append(number)
-            self._install(state._replace(shards=tuple(shards)), touched)
+            self._install(shards)
 
     def remove_points(self, indices):
         """Remove points; later ones move up, as with `numpy.delete`. O(n) per column.
@@ -460,18 +438,21 @@ class ShardedBase(BaseEstimator):
                 shard, left = shards[number], shards[number].n - len(inside)
                 edited = shard.edited(next(self._stamps), Edit("remove", inside), left)
                 shards[number] = edited
-            kept = tuple(shard for shard in shards if shard.n)
-            old = set(map(id, state.shards))
-            touched = [at for at, shard in enumerate(kept) if id(shard) not in old]
-            self._install(state._replace(shards=kept), touched)
+            self._install([shard for shard in shards if shard.n])
         return self
 
-    def _install(self, state, touched):
-        """Bring the shards that a change touches to a new state, and take that."""
+    def _install(self, shards):
+        """Bring shards that are not as before to a new state, and take that."""
+        old, state = set(map(id, self._state.shards)), self._state
+        state = state._replace(shards=tuple(shards))
+        touched = [at for at, shard in enumerate(shards) if id(shard) not in old]
         self._ask([(number, None) for number in touched], state, brings=1)
-        shards = list(state.shards)
         long = [number for number in touched if shards[number].is_much_edited]
-        made = [self._compacted(shards[number]) for number in long]
+        made = []
+        for number in long:
+            chunk, _, edits = shards[number]
+            edit = Chunk.edited, chunk, edits
+            made.append(self._submit(self.client_, "chunk", *edit))
         with suppress(TimeoutError, CancelledError):
             waited(self.client_, made)
         for number, chunk in zip(long, made, strict=True):
@@ -484,14 +465,6 @@ class ShardedBase(BaseEstimator):
             self._homes.pop(key, None)
         self._state = state._replace(shards=tuple(shards))
 
-    def _compacted(self, shard):
-        """A chunk that has the edits of a shard, which are then not needed any more."""
-        home = self._homes[shard.chunk.key]
-        how = {"workers": home, "allow_other_workers": True, "retries": _RETRIES}
-        how |= {"key": f"skmahal-chunk-{uuid.uuid4().hex}"}
-        with large_tasks():
-            return self.client_.submit(Chunk.edited, shard.chunk, shard.edits, **how)
-
     # --- the metric -------------------------------------------------------------------
 
     def update_metric(self, metric=None, *, rows=None, additive=False, low_rank=None):
@@ -502,15 +475,9 @@ class ShardedBase(BaseEstimator):
 
         Parameters
         ----------
-        metric : fitted learner, dict or array-like, default=None
-            The new metric, or with `rows` the values of these rows. The steps that an
-            online learner has made since it was last passed are added as one update.
-        rows : int or array-like of int, default=None
-            Rows of U to change, each at most once.
-        additive : bool, default=False
-            Add to `rows` instead of setting them.
-        low_rank : tuple (W, V), default=None
-            ``U += W Vᵀ``, with W of shape (k, p) and V of shape (n_features, p).
+        metric, rows, additive, low_rank : as in skmahal
+            The new metric, or the change of U; see
+            :meth:`skmahal.SketchedMahalanobisNeighbors.update_metric`.
 
         Returns
         -------
@@ -518,21 +485,15 @@ class ShardedBase(BaseEstimator):
         """
         self._fitted()
         with self._lock:
-            U = self.components_
-            given = metric, rows, additive, low_rank
-            change = checks.as_change(*given, *U.shape)
-            followed = None
-            if change.low_rank is not None:
-                self._move(
-                    change.low_rank, U + change.low_rank[0] @ change.low_rank[1].T
-                )
-            elif change.rows is not None:
-                new = U.copy()
-                new[change.rows] = change.metric + (U[change.rows] if additive else 0)
-                step = row_change(change.rows, (new - U)[change.rows], len(U))
-                self._move(step, new)
-            else:
+            U, followed = self.components_, None
+            change = checks.as_change(metric, rows, additive, low_rank, *U.shape)
+            if change.low_rank is None and change.rows is None:
                 followed = self._follow(metric, U)
+            else:
+                new, step = learners.components_after(U, change), change.low_rank
+                if step is None:
+                    step = row_change(change.rows, (new - U)[change.rows], len(U))
+                self._move(step, new)
             self._followed = followed
         return self
 
@@ -540,12 +501,7 @@ class ShardedBase(BaseEstimator):
         """Take the metric of a learner or an array; returns the state of a learner."""
         token = learners.token_of(metric)
         new = learners.components_of(metric, "metric", self.n_features_in_)
-        steps = None
-        if self._followed is not None and learners.learns_online(metric):
-            steps = metric.updates_since(self._followed)
-        if learners.token_of(metric) != token:
-            # The learner went on meanwhile: it is not known which steps U has.
-            steps = token = None
+        steps, token = learners.steps_since(self._followed, metric, token)
         if steps is None and new.shape == U.shape:
             eps = float(np.finfo(self.dtype_).eps) / 4
             steps = change_between(U, new, max(1, len(U) // 4), eps)
@@ -563,8 +519,7 @@ class ShardedBase(BaseEstimator):
             step = tuple(np.ascontiguousarray(part, dtype=np.float64) for part in step)
             steps = state.steps.added(stamp, step).last(_MOST_STEPS)
         state = state._replace(U=U, steps=steps)
-        calls = [(number, None) for number in range(len(state.shards))]
-        self._ask(calls, state, None if step is None else 1)
+        self._ask_all(state, None, brings=None if step is None else 1)
         self._state = state
 
 
@@ -580,11 +535,6 @@ def usable(client):
     return client
 
 
-def is_behind(found):
-    """Whether an answer says that the worker needs more."""
-    return isinstance(found, str) and found == BEHIND
-
-
 def waited(client, futures):
     """Wait for tasks, as long as the configuration says."""
     limit = dask.config.get("skmahal.timeout", "1 hour")
@@ -593,8 +543,8 @@ def waited(client, futures):
         wait(futures, timeout=seconds)
 
 
-def gathered(client, futures, numbers=None, starts=None):
-    """Results of tasks, or a TimeoutError that names a shard that is late."""
+def gathered(client, futures, names):
+    """Results of tasks, or a TimeoutError with the name of one that is late."""
     try:
         waited(client, futures)
     except CancelledError:
@@ -602,17 +552,12 @@ def gathered(client, futures, numbers=None, starts=None):
             "The points were released, as by Client.restart(): fit the index again."
         ) from None
     except TimeoutError:
-        late = [at for at, future in enumerate(futures) if not future.done()]
-        number = late[0] if numbers is None else numbers[late[0]]
-        where = f"chunk {number}"
-        if starts is not None:
-            where = (
-                f"shard {number} (points {starts[number]} to {starts[number + 1] - 1})"
-            )
+        tasks = zip(names, futures, strict=True)
+        late = next(name for name, future in tasks if not future.done())
         client.cancel(futures)
         limit = dask.config.get("skmahal.timeout", "1 hour")
         raise TimeoutError(
-            f"{where} has not answered within {limit}, the value of skmahal.timeout in "
+            f"{late} has not answered within {limit}, the value of skmahal.timeout in "
             "the configuration of Dask."
         ) from None
     return client.gather(futures)
@@ -673,8 +618,3 @@ def _target_blocks(y, sizes):
         return list(y.to_delayed().ravel())
     ends = np.cumsum([0, *sizes])
     return [y[a:b] for a, b in pairwise(ends)]
-
-
-def _stop(client, cluster):
-    client.close()
-    cluster.close()

@@ -17,7 +17,6 @@ from skmahal._core.guarantees import Audit, audit_pairs
 from skmahal._core.threads import slices
 from skmahal._core.tree import draw
 from skmahal._estimator import generator_from, undo_on_error
-from skmahal.neighbors._base import in_type
 from skmahal.neighbors._classification import _vote, codes_of, with_new_classes
 from skmahal.neighbors._regression import _mean_targets
 from skmahal.neighbors._supervised import neighbour_weights
@@ -31,7 +30,6 @@ from ._shards import (
     joined,
     labels_of,
     merged,
-    nearest_later,
     pair_distances,
 )
 
@@ -49,7 +47,7 @@ class KNeighborsQueries(ShardedBase):
     """Fitting, and `kneighbors`, of all estimators on a cluster."""
 
     _parameter_constraints = {
-        **{name: _CONSTRAINTS[name] for name in ("n_neighbors", *PARAMETERS)},
+        **{name: _CONSTRAINTS[name] for name in PARAMETERS},
         "client": "no_validation",
     }
 
@@ -85,7 +83,9 @@ class KNeighborsQueries(ShardedBase):
         K = self._searched(K, X is None)
         X = None if X is None else self._queries(X)
         if X is None or isinstance(X, da.Array):
-            D, at = self._neighbours_later(state, X, K, False)[:2]
+            later = self._neighbours_later(state, X, K)
+            D = lazy_rows(*later, 0, (K,), self.dtype_)
+            at = lazy_rows(*later, 1, (K,), np.intp)
         else:
             D, at, _ = self._nearest(state, X, K)
         return (D, at) if return_distance else at
@@ -101,17 +101,13 @@ class KNeighborsQueries(ShardedBase):
             Of the class of the same name in :mod:`skmahal`.
         """
         state = self._fitted()
-        everywhere = range(len(state.shards))
-        X = np.concatenate(self._ask([(at, "rows") for at in everywhere], state))
-        y = None
-        if self._local_class is not neighbors.SketchedMahalanobisNeighbors:
-            y = self._ask([(at, "all_targets") for at in everywhere], state)
-            y = np.concatenate(y)
+        X, y = zip(*self._ask_all(state, "all_points"), strict=True)
+        y = None if y[0] is None else np.concatenate(y)
         parameters = self.get_params(deep=False)
         del parameters["client"]
         parameters |= {"metric": "minkowski", "metric_params": None}
         parameters["metric_learner"] = None if state.U is None else {"U": state.U}
-        return self._local_class(**parameters).fit(X, y)
+        return self._local_class(**parameters).fit(np.concatenate(X), y)
 
     def _searched(self, K, own=False):
         """K neighbours, if the candidates are as many; `own` if queries are points."""
@@ -123,9 +119,7 @@ class KNeighborsQueries(ShardedBase):
     def _queries(self, X):
         """Queries: a dask array, or contiguous rows in the type of the points."""
         X = self._points(X)
-        if isinstance(X, da.Array):
-            return X.astype(self.dtype_)
-        return np.ascontiguousarray(in_type(X, self.dtype_))
+        return X if isinstance(X, da.Array) else np.ascontiguousarray(X)
 
     def _nearest(self, state, Q, K, with_targets=False):
         """Distances, positions and targets of the K nearest points of all shards.
@@ -134,11 +128,8 @@ class KNeighborsQueries(ShardedBase):
         differently. Distances that are so close that this may change their order are
         computed anew, in one way for all.
         """
-        calls = [
-            (number, "nearest", Q, K, with_targets)
-            for number in range(len(state.shards))
-        ]
-        D, at, targets = joined(self._ask(calls, state), state.starts[:-1])
+        found = self._ask_all(state, "nearest", Q, K, with_targets)
+        D, at, targets = joined(found, state.starts[:-1])
         D, at, targets = in_order(D, at, D.shape[1], targets)
         queries, places = np.nonzero(doubtful(D, K))
         if queries.size:
@@ -168,31 +159,31 @@ class KNeighborsQueries(ShardedBase):
             for shard in state.shards
         ]
 
-    def _neighbours_later(self, state, X, K, with_targets):
-        """Lazy distances and positions; tasks of these and targets, and their sizes."""
+    def _neighbours_later(self, state, X, K, with_targets=False):
+        """Tasks of distances, positions and targets, and how many rows each has."""
         shards, starts = self._later(state), state.starts
+        ask, U = dask.delayed(answer_later, pure=False), shards[0][2]
         if X is None:
-            rows = dask.delayed(answer_later, pure=False)
-            blocks = [rows(*shard, "rows") for shard in shards]
+            blocks = [ask(*shard, "rows") for shard in shards]
             sizes, own = np.diff(starts).tolist(), starts[:-1].tolist()
         else:
             blocks, sizes = X.to_delayed()[:, 0], X.chunks[0]
             own = [None] * len(sizes)
-        near = dask.delayed(nearest_later, pure=False)
         merge = dask.delayed(merged, nout=3, pure=False)
         found = []
         for block, first in zip(blocks, own, strict=True):
-            number = K + (first is not None)
-            parts = [near(*shard, block, number, with_targets) for shard in shards]
+            # Exact distances do not need a check of their order.
+            nearest = "nearest", block, K + (first is not None), with_targets, U, True
+            parts = [ask(*shard, *nearest) for shard in shards]
             found.append(merge(parts, starts[:-1], K, self.dtype_, first))
-        arrays = []
-        for part, dtype in ((0, self.dtype_), (1, np.intp)):
-            each = [
-                da.from_delayed(one[part], (size, K), dtype)
-                for one, size in zip(found, sizes, strict=True)
-            ]
-            arrays.append(da.concatenate(each))
-        return *arrays, found, sizes
+        return found, sizes
+
+
+def lazy_rows(tasks, sizes, part, shape, dtype):
+    """A lazy array of one part of what tasks return, each with so many rows."""
+    pairs = zip(tasks, sizes, strict=True)
+    blocks = (da.from_delayed(one[part], (n, *shape), dtype) for one, n in pairs)
+    return da.concatenate(list(blocks))
 
 
 class SketchedMahalanobisNeighbors(KNeighborsQueries):
@@ -365,12 +356,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         ----------
         X : array-like of shape (n_queries, n_features)
             Queries.
-        radius : float, default=None
-            The distance, compared in the type of the points; None is the constructor's.
-        return_distance : bool, default=True
-            Whether to return the distances.
-        sort_results : bool, default=False
-            Whether to order by distance instead of by position.
+        radius, return_distance, sort_results : as in skmahal
+            The distance, and whether to return the distances and to sort by them.
 
         Returns
         -------
@@ -379,11 +366,7 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         """
         state, Q = self._fitted(), np.asarray(self._queries(X))
         radius = checks.as_length("radius", self.radius if radius is None else radius)
-        calls = [
-            (number, "radius_neighbors", Q, radius)
-            for number in range(len(state.shards))
-        ]
-        found = self._ask(calls, state)
+        found = self._ask_all(state, "radius_neighbors", Q, radius)
         distances, indices = (np.empty(len(Q), dtype=object) for _ in range(2))
         for query in range(len(Q)):
             near = np.concatenate([part[0][query] for part in found])
@@ -451,10 +434,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         ----------
         X : array-like of shape (n_queries, n_features)
             Queries.
-        start, stop : int, default=0, None
-            The points start … stop - 1; None is the number of points.
-        power : {1, 2}, default=2
-            Sum distances, or their squares.
+        start, stop, power : as in skmahal
+            The range of points, and whether to sum distances or their squares.
 
         Returns
         -------
@@ -484,12 +465,8 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
         ----------
         X : array-like of shape (n_queries, n_features)
             Queries.
-        n_samples : int, default=1
-            Draws for each query, with replacement.
-        power : {1, 2}, default=1
-            Proportional to the distance, or to its square as for k-means++.
-        random_state : int, RandomState instance or None, default=None
-            None draws afresh on every call.
+        n_samples, power, random_state : as in skmahal
+            Draws for each query, 2 for squares of the distance, and a seed.
 
         Returns
         -------
@@ -519,18 +496,15 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
 
     def _shard_sums(self, state, Q, power):
         """Sums of powers of distances to each shard, (queries, shards)."""
-        calls = [
-            (number, "sum_distances", Q, 0, shard.n, power)
-            for number, shard in enumerate(state.shards)
-        ]
-        return np.maximum(np.stack(self._ask(calls, state), axis=1), 0)
+        sums = self._ask_all(state, "sum_distances", Q, 0, None, power)
+        return np.maximum(np.stack(sums, axis=1), 0)
 
     def _drawn(self, state, Q, weights, size, rng, method, *power):
         """Positions, (queries, size): shards by their weights, points by a method."""
         sizes = np.diff(state.starts)
-        owners = np.stack(
-            [draw(row if row.any() else sizes, size, rng) for row in weights]
-        )
+        # Where all distances are zero, points are drawn uniformly.
+        weights = np.where(weights.any(axis=1)[:, np.newaxis], weights, sizes)
+        owners = np.stack([draw(row, size, rng) for row in weights])
         calls, served = [], []
         for number in np.unique(owners).tolist():
             counts = np.count_nonzero(owners == number, axis=1)
@@ -594,8 +568,7 @@ class SketchedMahalanobisNeighbors(KNeighborsQueries):
             those of the slowest. See :class:`skmahal.inspection.Guarantee`.
         """
         state, n_queries = self._fitted(), checks.as_count("n_queries", n_queries)
-        calls = [(at, "guarantee", n_queries) for at in range(len(state.shards))]
-        return _together(self._ask(calls, state), self.delta)
+        return _together(self._ask_all(state, "guarantee", n_queries), self.delta)
 
 
 def _fill(draws, queries, found):
@@ -621,11 +594,8 @@ def _pooled(audits, eps, delta):
 
 def _together(found, delta):
     """The guarantee of all shards, from those of each."""
-    engine = next(
-        name
-        for name in ("sketched", "enclosed", "exact")
-        if name in {each.engine for each in found}
-    )
+    engines = {each.engine for each in found}
+    engine = next(one for one in ("sketched", "enclosed", "exact") if one in engines)
     sides = {}
     for side in ("fixed", "adaptive"):
         columns = zip(*(getattr(each, side) for each in found), strict=True)
@@ -636,10 +606,8 @@ def _together(found, delta):
     costs = {}
     for way in set.intersection(*(set(each.costs) for each in found)):
         sizes, *times = zip(*(each.costs[way] for each in found), strict=True)
-        costs[way] = (
-            sum(sizes),
-            *(max(filter(None, each), default=None) for each in times),
-        )
+        slowest = (max(filter(None, each), default=None) for each in times)
+        costs[way] = sum(sizes), *slowest
     return replace(
         found[0],
         engine=engine,
@@ -711,9 +679,8 @@ class SupervisedQueries(KNeighborsQueries):
 
         Parameters
         ----------
-        X : dask array or DataFrame, or array-like, of shape (n_samples, n_features)
-            Points, in chunks of whole rows. A NumPy array is split, and stays in the
-            memory of the scheduler.
+        X : as in :meth:`SketchedMahalanobisNeighbors.fit`
+            Points.
         y : dask array or array-like of shape (n_samples,) or (n_samples, n_outputs)
             Targets.
 
@@ -722,7 +689,7 @@ class SupervisedQueries(KNeighborsQueries):
         self : object
         """
         with undo_on_error(self):
-            looks = self._begin(X, self._targets(y, reset=True))
+            looks = self._begin(X, self._targets(y))
             self._output_shape = looks[0].outputs
             self._take([look.labels for look in looks], reset=True)
         return self
@@ -744,9 +711,7 @@ class SupervisedQueries(KNeighborsQueries):
             return self.fit(X, y)
         self._fitted()
         X = self._points(X)
-        y = self._targets(y, at_client=not isinstance(X, da.Array))
-        if len(X) != len(y):
-            raise ValueError(f"y has {len(y)} targets, expected {len(X)}.")
+        y = self._targets(y, len(X), at_client=not isinstance(X, da.Array))
         with self._lock, undo_on_error(self):
             looks = self._append(X, y)
             lists = [look.labels for look in looks] or [labels_of(y)]
@@ -768,9 +733,8 @@ class SupervisedQueries(KNeighborsQueries):
         self : object
         """
         self._fitted()
-        X, y = np.asarray(self._points(X)), self._targets(y, at_client=True)
-        if len(X) != len(y):
-            raise ValueError(f"y has {len(y)} targets, expected {len(X)}.")
+        X = np.asarray(self._points(X))
+        y = self._targets(y, len(X), at_client=True)
         with self._lock, undo_on_error(self):
             self._replace(indices, X, y)
             self._take([labels_of(y)] if self._has_labels else [])
@@ -791,8 +755,8 @@ class SupervisedQueries(KNeighborsQueries):
         """
         return self._decided(X, "winner")[0]
 
-    def _targets(self, y, at_client=False, reset=False):
-        """Targets as a dask array or an array, of the shape of those that there are."""
+    def _targets(self, y, count=None, at_client=False):
+        """Targets as a dask array or an array: `count`, like those that there are."""
         if y is None:
             raise ValueError("y must be given: one target for each point.")
         if hasattr(y, "to_dask_array"):
@@ -808,9 +772,11 @@ class SupervisedQueries(KNeighborsQueries):
                 labels_of(y)
         if y.ndim not in (1, 2):
             raise ValueError(f"y must have one or two dimensions, got shape {y.shape}.")
-        if not reset and y.shape[1:] != self._output_shape:
+        if count is not None and y.shape[1:] != self._output_shape:
             expected = (len(y), *self._output_shape)
             raise ValueError(f"y has shape {y.shape}, expected {expected}.")
+        if count is not None and len(y) != count:
+            raise ValueError(f"y has {len(y)} targets, expected {count}.")
         return y
 
     def _decided(self, X, result):
@@ -821,19 +787,14 @@ class SupervisedQueries(KNeighborsQueries):
         if not isinstance(X, da.Array):
             D, _, targets = self._nearest(state, X, K, with_targets=True)
             return decided((D, None, targets), self.weights, self._decider(), result)
-        *_, found, sizes = self._neighbours_later(state, X, K, with_targets=True)
+        found, sizes = self._neighbours_later(state, X, K, with_targets=True)
         # What the decision about no neighbours has the shape of.
         nothing = np.ones((1, 1), self.dtype_), None, self._some_target()
         like = decided(nothing, None, self._decider(), result)
         decide = dask.delayed(decided, nout=len(like), pure=False)
         parts = [decide(one, self.weights, self._decider(), result) for one in found]
         return [
-            da.concatenate(
-                [
-                    da.from_delayed(part[at], (size, *one.shape[1:]), one.dtype)
-                    for part, size in zip(parts, sizes, strict=True)
-                ]
-            )
+            lazy_rows(parts, sizes, at, one.shape[1:], one.dtype)
             for at, one in enumerate(like)
         ]
 
@@ -863,15 +824,11 @@ class Votes:
         return 1.0
 
     def decide(self, labels, weights, result):
-        codes = [
-            codes_of(column.ravel(), classes).reshape(column.shape)
-            for column, classes in zip(
-                np.moveaxis(labels.reshape(*labels.shape[:2], -1), 2, 0),
-                self._classes,
-                strict=True,
-            )
-        ]
-        return _vote(self, np.stack(codes, axis=2), weights, result)
+        codes = np.empty((*labels.shape[:2], len(self._classes)), np.intp)
+        labels = labels.reshape(codes.shape)
+        for output, classes in enumerate(self._classes):
+            codes[..., output].flat = codes_of(labels[..., output].ravel(), classes)
+        return _vote(self, codes, weights, result)
 
 
 class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedQueries):

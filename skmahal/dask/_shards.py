@@ -3,7 +3,7 @@
 A state of a shard is named by two stamps, one of its points and one of the metric. A
 task has the logs of changes that lead to the state it is for. A chunk whose index has
 an earlier state follows them. If that is not possible, the index is made from the
-chunk, or the task returns :data:`BEHIND` and is sent again with all that this needs.
+chunk, or the task returns :class:`Behind` and is sent again with all that this needs.
 """
 
 from threading import RLock
@@ -18,9 +18,6 @@ from skmahal._core.points import row_squares
 from skmahal._core.search import without_own
 from skmahal._core.threads import slices
 
-# The answer of a worker that cannot have the state with what the task brought.
-BEHIND = "behind"
-
 # Distances this close may be out of order by rounding: histories of shards differ.
 _CLOSE = 1e-6
 
@@ -30,6 +27,10 @@ _MORE = 64
 # Rows of a product of matrices. There are always as many, so that the distance of a
 # pair does not depend on what other pairs there are.
 _BLOCK = 64
+
+
+class Behind:
+    """The answer, this class itself, of a worker that cannot follow to the state."""
 
 
 class Log(NamedTuple):
@@ -66,10 +67,7 @@ class Log(NamedTuple):
 
 
 class Edit(NamedTuple):
-    """A change of the points of a shard, at positions in it.
-
-    `kind` is "append", "replace" or "remove".
-    """
+    """A change of points of a shard; `kind` is "append", "replace" or "remove"."""
 
     kind: str
     at: np.ndarray | None = None
@@ -211,13 +209,12 @@ class Chunk:
         for stamp, edit in changes:
             self._edit(edit)
             self.edits = stamp
+        for stamp, step in moves or ():
+            self.index.update_metric(low_rank=step)
+            self.steps = stamp
         if moves is None:
             self.index.update_metric({"U": source.U})
             self.steps = steps.stamp
-            return True
-        for stamp, step in moves:
-            self.index.update_metric(low_rank=step)
-            self.steps = stamp
         return True
 
     def _build(self, edits, source):
@@ -248,9 +245,9 @@ class Chunk:
         X = self.index._fit_X
         return np.array(X if at is None else X[at])
 
-    def all_targets(self):
-        """Targets of all rows."""
-        return self.targets
+    def all_points(self):
+        """All rows, and their targets or None."""
+        return self.rows(), self.targets
 
     def nearest(self, Q, K, with_targets=False, U=None, exact=False):
         """Distances and positions of K neighbours, and their targets or None.
@@ -261,7 +258,7 @@ class Chunk:
         the position -1. If `exact`, distances are in float64, from differences of
         coordinates and U.
         """
-        most = min(len(self.index), 4 * K + _MORE)
+        Q, most = np.ascontiguousarray(Q), min(len(self.index), 4 * K + _MORE)
         if not isinstance(self.index.n_candidates, str):
             most = min(most, K)
         width = min(K + 1, most)
@@ -273,7 +270,9 @@ class Chunk:
                 break
             width = min(2 * width, most)
             # Other queries get infinite distances there, which sort last.
-            D, at = _widened(D, width, np.inf), _widened(at, width, -1)
+            missing = (0, 0), (0, width - D.shape[1])
+            D = np.pad(D, missing, constant_values=np.inf)
+            at = np.pad(at, missing, constant_values=-1)
             D[tied], at[tied] = self.index.kneighbors(Q[tied], width)
         if exact:
             queries, places = np.nonzero(at >= 0)
@@ -299,36 +298,23 @@ def after(changes, held, name):
     """
     if held is None or not changes:
         return held
-    new = [getattr(edit, name) for edit in changes if edit.kind != "remove"]
-    n, source = len(held), sources(changes, len(held))
-    rows = held.take(source, axis=0, mode="clip")
-    if new:
-        new, late = np.concatenate(new), np.flatnonzero(source >= n)
-        rows = rows.astype(np.promote_types(rows.dtype, new.dtype), copy=False)
-        rows[late] = new[source[late] - n]
-    return rows
-
-
-def sources(changes, n):
-    """What row comes to each position: one of the n that are held, or a new one.
-
-    >>> replaced = Edit("replace", at=np.array([1]), X=np.ones((1, 2)))
-    >>> sources([replaced, Edit("remove", at=np.array([0]))], 3)
-    array([3, 2])
-    """
-    source = np.arange(n + sum(edit.size for edit in changes if edit.kind == "append"))
-    end = seen = n
+    # For every position the row that comes to it: one of those held, or a new one.
+    source, new, seen = np.arange(len(held)), [held[:0]], len(held)
     for edit in changes:
         if edit.kind == "remove":
-            kept = np.delete(source[:end], edit.at)
-            end = len(kept)
-            source[:end] = kept
+            source = np.delete(source, edit.at)
             continue
-        at = slice(end, end + edit.size) if edit.kind == "append" else edit.at
-        source[at] = np.arange(seen, seen + edit.size)
+        numbers = np.arange(seen, seen + edit.size)
         seen += edit.size
-        end += edit.size if edit.kind == "append" else 0
-    return source[:end]
+        new.append(getattr(edit, name))
+        if edit.kind == "append":
+            source = np.concatenate([source, numbers])
+        else:
+            source[edit.at] = numbers
+    new, late = np.concatenate(new), np.flatnonzero(source >= len(held))
+    rows = held.take(source, axis=0, mode="clip").astype(new.dtype, copy=False)
+    rows[late] = new[source[late] - len(held)]
+    return rows
 
 
 def labels_of(y):
@@ -352,7 +338,7 @@ def same(value):
 def answer(chunk, wanted, U, local, method, *args):
     """A task: the address of the worker, and what :func:`answer_later` returns.
 
-    That is :data:`BEHIND` if the chunk cannot follow. Errors that arguments have caused
+    That is :class:`Behind` if the chunk cannot follow. Errors that are due to arguments
     are returned, so that they are not tried again.
     """
     try:
@@ -370,16 +356,10 @@ def answer_later(chunk, wanted, U, local, method, *args):
     """
     with chunk.lock:
         if not chunk.follow(wanted, None if local is None else Source(U, local)):
-            return BEHIND
+            return Behind
         if method is not None:
             holder = chunk if hasattr(Chunk, method) else chunk.index
             return getattr(holder, method)(*args)
-
-
-def nearest_later(chunk, wanted, U, local, Q, K, with_targets):
-    """A task of a lazy array: neighbours with distances that do not need a check."""
-    rest = "nearest", np.ascontiguousarray(Q), K, with_targets, U, True
-    return answer_later(chunk, wanted, U, local, *rest)
 
 
 def pair_distances(Q, X, U):
@@ -396,12 +376,6 @@ def pair_distances(Q, X, U):
         block[: here.stop - here.start] = gaps[here]
         squares[here] = row_squares(block @ U.T)[: here.stop - here.start]
     return np.sqrt(squares)
-
-
-def _widened(values, width, fill):
-    """Add columns that are filled with one value, up to `width`."""
-    missing = width - values.shape[1]
-    return np.pad(values, ((0, 0), (0, missing)), constant_values=fill)
 
 
 def joined(parts, starts):
@@ -421,14 +395,10 @@ def in_order(D, at, K, *others):
     [array([[1., 1.]]), array([[5, 7]])]
     """
     order = np.lexsort((at, D))[:, :K]
-    return [_taken(values, order) for values in (D, at, *others)]
-
-
-def _taken(values, order):
-    """Candidates in an order; targets may have more dimensions."""
-    if values is None:
-        return None
-    return values[np.arange(len(order))[:, np.newaxis], order]
+    # Targets may have more dimensions.
+    rows = np.arange(len(order))[:, np.newaxis]
+    arrays = D, at, *others
+    return [None if values is None else values[rows, order] for values in arrays]
 
 
 def doubtful(D, K):

@@ -122,10 +122,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
 
     @property
     def ids_(self) -> np.ndarray:
-        """Ids of the points, in order of position; their positions if none were given.
-
-        An array of shape (n_samples_fit,), a copy.
-        """
+        """Ids of the points, a copy; their positions if none were given."""
         index = self._fitted().index
         with index.lock.reading():
             if has_field(index, "id"):
@@ -254,12 +251,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
         with one_blas_thread():
             U = learners.components_of(metric, "metric", held.d)
         with held.index.lock.changing():
-            steps = None
-            if self._followed is not None and learners.learns_online(metric):
-                steps = metric.updates_since(self._followed)
-            if learners.token_of(metric) != token:
-                # The learner has changed meanwhile: U may have some of the steps.
-                steps = token = None
+            steps, token = learners.steps_since(self._followed, metric, token)
             if steps is None:
                 self._change_metric(held.set_metric, U)
             elif steps.rank:
@@ -473,9 +465,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
             columns |= self._new_ids(index, ids, X.shape[0])
             n, points, new = index.n, index.points, held._new_points("X", X)
             left = self._leaving(index, X.shape[0])
-            if has_field(index, "arrival"):
-                arrivals = index.records["arrival"]
-                columns["arrival"] = self._arrivals.numbers(new.shape[0], arrivals)
+            columns |= self._arrivals.column(new.shape[0], index)
             if self.max_points is not None:
                 new = new[-self.max_points :]
             # More points leave than are added if the window was made smaller.
@@ -593,9 +583,7 @@ class SketchedNeighborsBase(CallbackSupport, Persistent):
                     f"X has {X.shape[0]} rows, expected {len(indices)}, one for each "
                     f"of {'indices' if ids is None else 'ids'}."
                 )
-            if has_field(index, "arrival"):
-                arrivals = index.records["arrival"]
-                columns["arrival"] = self._arrivals.numbers(len(indices), arrivals)
+            columns |= self._arrivals.column(len(indices), index)
             points = index.points
             held.update_x(X, indices, changed(index.records, indices, columns))
             self._positions.follow(points, index)

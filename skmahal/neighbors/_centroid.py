@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 from scipy import sparse
 from scipy.special import softmax
 from sklearn.base import ClassifierMixin
+from sklearn.covariance import shrunk_covariance
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
@@ -32,7 +33,6 @@ from ._classification import (
 from ._records import as_weights
 
 _POINTS = {"dtype": (np.float64, np.float32)}
-_OWN = ("covariance",)
 _FLOAT64 = (np.dtype(np.float64),)
 
 
@@ -220,7 +220,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         check_is_fitted(self)
         fitted = copy(self)
         U = fitted.components_
-        U = _changed(U, checks.as_change(metric, rows, additive, low_rank, *U.shape))
+        change = checks.as_change(metric, rows, additive, low_rank, *U.shape)
+        U = learners.components_after(U, change)
         _check_squares("low_rank" if metric is None else "metric", U)
         fitted._components, fitted._cached = U, {}
         fitted._scatter = fitted.shrinkage_ = None
@@ -312,7 +313,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         check_is_fitted(self)
         if self._scatter is None:
             raise AttributeError("The metric is not that of the covariance.")
-        return shrunk(self._scatter / self.class_count_.sum(), self.shrinkage_)
+        covariance = self._scatter / self.class_count_.sum()
+        return shrunk_covariance(covariance, self.shrinkage_)
 
     def _learn(self, X, y, classes, sample_weight, restart):
         """Learn from points. If it raises, attributes may have changed."""
@@ -341,7 +343,8 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         """Start without points, and decide whether the metric is of the covariance."""
         d, metric = X.shape[1], self.metric_learner
         if own := isinstance(metric, str):
-            checks.as_choice("metric_learner, if it is a string,", metric, _OWN)
+            name = "metric_learner, if it is a string,"
+            checks.as_choice(name, metric, ("covariance",))
         self._scatter = np.zeros((d, d)) if own else None
         self._fixed_classes = classes is not None
         self.classes_ = y[:0] if classes is None else class_lists(classes, 1)[0]
@@ -371,8 +374,9 @@ class MahalanobisCentroidClassifier(ClassifierMixin, Persistent):
         if self._scatter is None:
             return self._components
         if "U" not in self._cached:
-            # Not for every point of a stream, but when it is first needed.
-            self._cached["U"] = whitening(self.covariance_)
+            # Not for every point of a stream, but when it is first needed, in O(d³).
+            V = self.covariance_
+            self._cached["U"] = components_from(V=V) if V.any() else np.eye(len(V))
         return self._cached["U"]
 
     def _linear(self):
@@ -480,29 +484,6 @@ def updated(moments, X, codes, weights):
     return Moments(weight, mean, scatter)
 
 
-def shrunk(covariance, shrinkage):
-    """``(1 - s) S + s tr(S) / d I`` of a covariance S and a shrinkage s. O(d²).
-
-    >>> shrunk(np.array([[3.0, 1.0], [1.0, 1.0]]), 0.5)
-    array([[2.5, 0.5],
-           [0.5, 1.5]])
-    """
-    d = len(covariance)
-    mean = np.trace(covariance) / d
-    return (1 - shrinkage) * covariance + shrinkage * mean * np.eye(d)
-
-
-def whitening(covariance):
-    """U of the inverse of a covariance; the identity if the covariance is 0. O(d³).
-
-    >>> whitening(np.diag([4.0, 1.0])) ** 2, whitening(np.zeros((1, 1)))
-    (array([[0.  , 1.  ], [0.25, 0.  ]]), array([[1.]]))
-    """
-    return (
-        components_from(V=covariance) if covariance.any() else np.eye(len(covariance))
-    )
-
-
 def oas(covariance, n):
     r"""Oracle approximating shrinkage of the covariance S of n points. O(d²).
 
@@ -520,19 +501,6 @@ def oas(covariance, n):
     mean_square = np.vdot(covariance, covariance) / d**2
     excess = (n + 1) * (mean_square - square / d)
     return float(min(1, (mean_square + square) / excess)) if excess > 0 else 1.0
-
-
-def _changed(U, change):
-    """U after a :class:`~skmahal._core.checks.Change`."""
-    if change.low_rank is not None:
-        W, V = change.low_rank
-        with np.errstate(over="ignore", invalid="ignore"):
-            return U + W @ V.T
-    if change.rows is None:
-        return learners.components_of(change.metric, "metric", U.shape[1])
-    U, rows = U.copy(), change.rows
-    U[rows] = U[rows] + change.metric if change.additive else change.metric
-    return U
 
 
 def _check_squares(name, array):

@@ -266,10 +266,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         return (records["target"] >= 0).all(axis=-1)
 
     def _filled(self, y, reset, classes=None):
-        """Labels, and which of them are known; None if all are.
-
-        A label that is not known is replaced by another one.
-        """
+        """Labels, any others for unknown ones, and which are known; None if all are."""
         known = _are_labels(y)
         if known is None:
             return _in_one_type(y), None
@@ -286,10 +283,7 @@ class SketchedMahalanobisClassifier(ClassifierMixin, SupervisedNeighborsBase):
         return filled, known
 
     def _encoded(self, y, known, reset, classes=None):
-        """Labels, and numbers of their classes, -1 where they are not known.
-
-        Numbers are in order of arrival, (n_samples, n_outputs).
-        """
+        """Labels, and numbers of their classes in order of arrival, -1 if unknown."""
         if reset and y.shape[1:] == (1,):
             # One column of labels is one output, with scikit-learn's warning.
             y = column_or_1d(y, warn=True)
@@ -440,15 +434,8 @@ def check_repeated(classes, held):
 
 def codes_of(labels, classes):
     """Position of every label among the classes; an unknown label is an error."""
-    if labels.dtype.kind == classes.dtype.kind in "biufUS":
-        order = np.argsort(classes)
-        places = np.searchsorted(classes, labels, sorter=order)
-        places[places == len(classes)] = 0
-        places = order[places]
-        codes = np.where(classes[places] == labels, places, -1)
-    else:
-        place = {label: code for code, label in enumerate(classes.tolist())}
-        codes = np.array([place.get(label, -1) for label in labels.tolist()], np.intp)
+    place = {label: code for code, label in enumerate(classes.tolist())}
+    codes = np.array([place.get(label, -1) for label in labels.tolist()], np.intp)
     if (codes < 0).any():
         unseen = labels[[np.argmin(codes)]].tolist()[0]
         raise ValueError(

@@ -30,10 +30,7 @@ _MODE = {"mode": [StrOptions({"connectivity", "distance"})]}
 
 
 class GraphTransformer(ClassNamePrefixFeaturesOutMixin, TransformerMixin):
-    """An index whose `transform` is a graph from queries to its points.
-
-    Subclasses define ``_graph_of(X)``.
-    """
+    """An index whose `transform` is the graph ``_graph_of(X)`` to its points."""
 
     _n_features_out = of_index("n", "Number of points.")
 

@@ -132,10 +132,7 @@ class MahalanobisOutlierDetector(OutlierMixin, KNeighborsQueries, ExactNeighbors
         "n_neighbors": [Interval(Integral, 1, None, closed="left")],
         "max_points": [Interval(Integral, 2, None, closed="left"), None],
         "method": [StrOptions(set(METHODS))],
-        "contamination": [
-            StrOptions({"auto"}),
-            Interval(Real, 0, 0.5, closed="right"),
-        ],
+        "contamination": [StrOptions({"auto"}), Interval(Real, 0, 0.5, closed="right")],
         "novelty": ["boolean"],
     }
 

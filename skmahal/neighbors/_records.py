@@ -79,10 +79,7 @@ def has_field(index, name):
 
 
 class Positions:
-    """Positions of the points with some ids.
-
-    A point of an index without ids has its position as its id.
-    """
+    """Positions of the points with some ids; without ids, positions are the ids."""
 
     def __init__(self):
         # What :func:`weakref.ref` returns: a function that gives the points, or None.
@@ -139,10 +136,9 @@ def _place(one, places):
 
 
 class Arrivals:
-    """Numbers of points in order of their arrival, and which points came first.
+    """Numbers of points in order of arrival, and which came first. O(log n) each.
 
-    The numbers are sorted once for as many points as there are: O(log n) for each,
-    amortised.
+    The numbers are sorted once for as many points as there are.
     """
 
     def __init__(self):
@@ -161,11 +157,14 @@ class Arrivals:
             self.reset()
             raise
 
-    def numbers(self, count, arrivals):
-        """Numbers for new points, which follow those of all present points."""
-        first = int(arrivals.max()) + 1 if self._next is None else self._next
-        self._next = first + count
-        return np.arange(first, self._next)
+    def column(self, count, index):
+        """The field "arrival" of new points, if the index has it: the next numbers."""
+        if not has_field(index, "arrival"):
+            return {}
+        if self._next is None:
+            self._next = int(index.records["arrival"].max()) + 1
+        first, self._next = self._next, self._next + count
+        return {"arrival": np.arange(first, self._next)}
 
     def oldest(self, count, arrivals):
         """Positions of the `count` points that came first."""

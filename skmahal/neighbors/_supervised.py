@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from copy import copy
+from functools import partial
 from typing import Literal, Self
 
 import numpy as np
@@ -225,13 +226,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
             old = index.records[at]
             new = changed(index.records, at, columns)
             late = np.flatnonzero(~self._are_known(old) & self._are_known(new))
-
-            def change():
-                index.set_records(at, new)
-
-            def undo():
-                index.set_records(at, old)
-
+            change, undo = (partial(index.set_records, at, rows) for rows in (new, old))
             self._teach(index.X[at[late]], targets[late], change, undo)
         return self
 
@@ -256,10 +251,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         return X, *self._columns(y, known, sample_weight, reset, **options)
 
     def _plain(self, y, reset=False, **options):
-        """Targets, filled in where they are missing, and which of them are known.
-
-        The latter is None if all are.
-        """
+        """Targets, filled in where missing, and which are known; None if all are."""
         if sparse.issparse(y):
             raise TypeError("y must be dense, got a sparse matrix.")
         if y is None or not self._numeric:
@@ -295,7 +287,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         ``decide(fitted, targets, weights, *args)`` gets targets of shape (queries, K,
         outputs), and returns a list of arrays with one row per query.
         """
-        fitted, out = copy(self), None
+        fitted, parts = copy(self), []
         held = fitted._fitted()
         index = held.index
         Q = None if X is None else fitted._queries(X, index)
@@ -312,12 +304,8 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
                 weights = neighbour_weights(near, fitted.weights)
                 if votes is not None:
                     weights = votes if weights is None else weights * votes
-                part = decide(fitted, records["target"][at], weights, *args)
-                if out is None:
-                    out = [np.empty((count, *a.shape[1:]), a.dtype) for a in part]
-                for whole, block in zip(out, part, strict=True):
-                    whole[rows] = block
-        return out
+                parts.append(decide(fitted, records["target"][at], weights, *args))
+        return [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
 
     def _voters(self, held, Q, K, own=None):
         """The K nearest points that have targets and a weight, or as many as there are.

@@ -41,6 +41,9 @@ from ._base import (
     workers,
 )
 
+# Parameters that have nothing to do with sketches.
+_EXACT = ("metric_learner", "max_points", "metric", "p", "metric_params", "n_jobs")
+
 
 class UnlabelledNeighborsBase(SketchedNeighborsBase):
     """An index of points without targets."""
@@ -129,15 +132,7 @@ class ExactNeighborsBase(UnlabelledNeighborsBase):
     """An index that has none of the parameters of sketches: it uses nothing random."""
 
     _parameter_constraints = {
-        name: UnlabelledNeighborsBase._parameter_constraints[name]
-        for name in (
-            "metric_learner",
-            "max_points",
-            "metric",
-            "p",
-            "metric_params",
-            "n_jobs",
-        )
+        name: UnlabelledNeighborsBase._parameter_constraints[name] for name in _EXACT
     }
 
     n_neighbors, n_candidates, recall, adaptive = 5, "exact", None, True

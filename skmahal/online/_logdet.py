@@ -9,6 +9,7 @@ from typing import Literal
 
 import numpy as np
 from numpy.typing import ArrayLike
+from scipy.spatial.distance import pdist
 
 from skmahal._compat import Interval, StrOptions
 from skmahal._core.types import Auto, Preprocessor, RandomState
@@ -87,10 +88,7 @@ class TargetLearner(OnlineLearner):
         spread = points[:: -(-len(points) // _MOST)]
         sample = np.concatenate([self._sample, spread])
         Z = sample @ self._initial(sample.shape[1], sample.dtype).T
-        Z = Z.astype(np.float64)
-        distances = np.concatenate(
-            [np.linalg.norm(Z[n + 1 :] - row, axis=1) for n, row in enumerate(Z)]
-        )
+        distances = pdist(Z)
         distances = distances[distances > 0]
         if not distances.size:
             self._sample = sample[:1]
