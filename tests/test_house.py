@@ -15,7 +15,7 @@ ROOT = Path(skmahal.__file__).parent
 FILES = sorted(ROOT.rglob("*.py"))
 
 MOST_FILES = 55
-MOST_LINES = 18_050
+MOST_LINES = 18_000
 MOST_BODY = 40
 LEAST_MEAN = 8.0
 
