@@ -350,3 +350,16 @@ def test_near_duplicates_are_told_apart(dtype, gap, storage, n_queries):
     np.testing.assert_array_equal(found, np.flatnonzero(truth[0] <= radius))
     sums = index.sum_distances(Q, 0, 200)
     np.testing.assert_allclose(sums, (truth[:, :200] ** 2).sum(axis=1), rtol=1e-4)
+
+
+@pytest.mark.parametrize("count", [1, 5])
+@pytest.mark.parametrize(("size", "weight"), [(1.5e308, 1.0), (1e150, 1e90)])
+@pytest.mark.parametrize("method", ["kneighbors", "distances", "radius_neighbors"])
+def test_queries_too_large_for_distances_are_refused_without_warnings(
+    method, size, weight, count
+):
+    X = np.random.default_rng(0).normal(size=(N, D))
+    index = SketchedMahalanobisNeighbors(metric_learner={"U": weight * np.eye(D)})
+    query = getattr(index.fit(X), method)
+    with pytest.raises(ValueError, match="too large"):
+        query(np.full((count, D), size))

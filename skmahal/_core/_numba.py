@@ -111,11 +111,8 @@ class Found(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS - {"nnan"})
-def transform(points, origin, U):
-    """``y = U(q - origin)`` and ``g = Uᵀy`` of queries, ‖y‖² and ‖g‖, for a small U.
-
-    One call takes less time than the several of NumPy.
-    """
+def transform_queries(points, origin, U):
+    """``y = U(q - origin)`` and ``g = Uᵀy`` of queries, ‖y‖² and ‖g‖, for a small U."""
     count, d = points.shape
     gaps = points - origin
     images, gradients = gaps, gaps
@@ -486,11 +483,10 @@ def _block_products(codes, start, stop, whole, c, products):
 
 @njit(cache=True, nogil=True)
 def code_tile(start, whole, factors, coded, tile):
-    """Bounds of the points from `start` on for a batch of queries, before norms.
+    """Bounds of the points from `start` on for queries, to which norms are to be added.
 
     `whole` and `factors` are from :func:`round_queries`; the number of rows of `whole`
-    is a multiple of three. A few codes at a time are multiplied with all queries, while
-    they are in cache. Norms of the points are still to be added.
+    is a multiple of three. A few codes at a time are multiplied with all queries.
     """
     codes = coded.codes
     rows = max(_ROWS, _ROW_BYTES // codes.shape[1] // 3 * 3)
@@ -501,8 +497,9 @@ def code_tile(start, whole, factors, coded, tile):
             left = min(3, len(tile) - c)
             if left > 1:
                 _block_products(codes, here, here + size, whole, c, products)
-            for i in range(size if left == 1 else 0):
-                products[0, i] = _one_by_one(codes, here + i, whole, c)[0]
+            else:
+                for i in range(size):
+                    products[0, i] = _one_by_one(codes, here + i, whole, c)[0]
             for b in range(left):
                 three = factors[c + b, 0], factors[c + b, 1], factors[c + b, 2]
                 out = tile[c + b, first : first + size]
@@ -644,7 +641,8 @@ def nearest_by_bounds(
 def _judge_cells(cells, tile, factors, scores, bounds):
     """Squared distances of centres, and lower bounds of those of points in the cells.
 
-    `tile` has the latter before norms. Results are less ‖Uq‖², in units of norms.
+    `tile` has the latter before norms. Distances are without the widths that these
+    bounds are reduced by. Results are less ‖Uq‖², in units of norms.
     """
     norms, least, radii, rests = cells.norms, cells.least, *cells.centres[2:]
     for c in range(np.uint64(len(scores))):

@@ -37,7 +37,8 @@ _ROUNDS = 4
 _MOST_COORDINATES = 128
 _SAMPLE = 2000
 
-# Times the median of mean squared distances from a centre that a wide cluster has.
+# A cluster is wide if its mean squared distance from the centre is so many times the
+# median of all clusters.
 _WIDE = 1.5
 
 # Seeds of centres are drawn in so many rounds, each by distances from those before.
@@ -295,15 +296,17 @@ def _means(Z, count, exact, rng, jobs):
     """Centres of about `count` clusters of rows, by k-means.
 
     Seeds are drawn uniformly, so that dense regions have many, or by squared distances
-    from earlier ones for `exact` searches, so that few clusters are without a seed. Of
-    two clusters with one centre, every query would search all points: centres are then
-    added in the farthest points of the widest clusters.
+    from earlier ones for `exact` searches, so that few clusters are without a seed. If
+    two clusters share a centre, every query has to search both. Therefore, after each
+    round but the last, the widest clusters get a second centre, at their farthest
+    point.
     """
     centres = Z[rng.choice(len(Z), count, replace=False)]
     if exact:
         centres = _far_apart(Z, count, rng, jobs)
     for left in reversed(range(_ROUNDS)):
         labels, gaps = nearest_rows(Z, centres, jobs)
+        # By distance within a cluster: the farthest point is the last.
         order = np.lexsort((gaps, labels))
         starts = np.unique(labels[order], return_index=True)[1]
         sums = np.add.reduceat(Z[order], starts, axis=0)

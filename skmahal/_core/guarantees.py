@@ -178,8 +178,7 @@ class Guarantee:
     def _sketches_in_words(self):
         lines, uses = [], []
         if self.pooled:
-            which = "distances" if self.engine == "sketched" else "pair_distances"
-            lines += [f"One sketch of {self.pooled} rows serves {which}."]
+            lines += [f"One sketch of {self.pooled} rows serves {self._unsafe()}."]
         elif self.engine == "sketched":
             uses += [f"R={self.R} for a query for distances"]
         if self.R_neighbors:
@@ -189,6 +188,11 @@ class Guarantee:
         if uses and self.lead:
             lines += [f"{self.lead} leading directions are not sketched."]
         return lines
+
+    def _unsafe(self):
+        """The estimates that are not promised to queries chosen by earlier results."""
+        names = ("distances", "pair_distances")
+        return " and ".join(name for name in names if getattr(self.adaptive, name) == 1)
 
     def _in_words(self, failures, per_run=False):
         """One line for each method of :class:`Failures` that the estimator has."""
@@ -214,15 +218,16 @@ class Guarantee:
         """How to get promises for queries that depend on earlier results."""
         lines, safe = [], self.adaptive
         if 1 in (safe.distances, safe.pair_distances):
-            which = "distances" if safe.distances == 1 else "pair_distances"
             lines += [
-                f"adaptive=True promises {which} for all queries, with certainty."
+                f"adaptive=True promises {self._unsafe()} for all queries, with "
+                "certainty."
             ]
             if self.sufficient_L and not self.enough_sketches:
                 size = 4e-9 * self.n * self.m * self.sufficient_L
+                size = f"{size:,.0f}" if size >= 1 else f"{size:.1g}"
                 lines += [
-                    f"So would L={self.sufficient_L:,} sketches, with probability. In "
-                    f"float32 they take {size:,.2g} GB."
+                    f"L={self.sufficient_L} sketches promise it with high probability. "
+                    f"In float32 they take {size} GB."
                 ]
         if self.fixed.kneighbors == self.delta and safe.kneighbors == 1:
             least = self.delta / self.n_queries
@@ -345,6 +350,7 @@ def remember(held, Q):
     """Copy the last of some queries that were not exact, to judge by them later."""
     recent = recent_queries(held)
     if Q.shape[0] == 1 and isinstance(Q, np.ndarray):
+        # In a third of the time of what follows.
         recent.append(Q[0].copy())
     else:
         recent.extend(toarray(Q[-recent.maxlen :]).copy())

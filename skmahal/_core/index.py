@@ -24,13 +24,7 @@ from .points import (
     row_squares,
 )
 from .probes import Probes, Work
-from .search import (
-    DenseSearch,
-    Queries,
-    SparseSearch,
-    extremes,
-    transform,
-)
+from .search import DenseSearch, Queries, SparseSearch, extremes, transform
 from .threads import run, slices
 from .tree import BUCKET, DistanceTree, draw
 
@@ -308,11 +302,12 @@ class Index:
                 self.probing(self.n_neighbors, jobs)
             return self.state.plan
 
-    def probes_first(self, K):
-        """Whether a single query for K neighbours begins with some cells."""
-        if self.recall is not None and self.probes.serves_one(K):
-            return True
-        return self._search is not None and self._search[1].probes_first
+    def begins_in_cells(self, K):
+        """Whether a single query for K neighbours searches some cells first."""
+        if self._search is None or self._search[0] != self.version:
+            return False
+        approximate = self.recall is not None and self.probes.serves_one(K)
+        return approximate or self._search[1].begins_in_cells
 
     def searcher(self, jobs=1, count=0):
         """The search over the present state, for so many queries; inside `reading`.

@@ -139,7 +139,8 @@ class DenseSearch:
         points = np.array(points, dtype=np.float64, order="C")
         if len(points) < FEW and U.size <= _SMALL_METRIC and available():
             loops = self.module or kernels(self.space.rows.dtype, "some")
-            images, gradients, squares, lengths = loops.transform(points, origin, U)
+            found = loops.transform_queries(points, origin, U)
+            images, gradients, squares, lengths = found
         else:
             with np.errstate(over="ignore", invalid="ignore"):
                 images = gradients = points - origin
@@ -154,8 +155,9 @@ class DenseSearch:
             # Relative to the largest entry, whose square may not be a normal number.
             scales = np.abs(gradients).max(axis=1)
             scales[scales == 0] = 1
-            shares = gradients / scales[:, np.newaxis]
-            lengths = scales * np.sqrt(row_squares(shares))
+            with np.errstate(over="ignore", invalid="ignore"):
+                shares = gradients / scales[:, np.newaxis]
+                lengths = scales * np.sqrt(row_squares(shares))
         return Queries(points, images, gradients, squares, lengths)
 
     def kneighbors(
@@ -260,8 +262,8 @@ class DenseSearch:
         return squares, indices
 
     @property
-    def probes_first(self):
-        """Whether a single query begins with some cells."""
+    def begins_in_cells(self):
+        """Whether a single query searches some cells first."""
         skips = self._pauses.get("cells", 0) > 0
         return self.plan.cells_one and self.cells is not None and not skips
 
@@ -588,13 +590,10 @@ class DenseSearch:
 
 
 def extremes(values):
-    """The least and the largest number of an array, or NaN.
-
-    For one number, the functions of NumPy would take most of the time of a query.
-    """
+    """The least and the largest of some positive numbers, or NaN; at once for one."""
     if len(values) == 1:
         return values.item(), values.item()
-    return float(values.min()), float(values.max())
+    return float(values.min(initial=np.inf)), float(values.max(initial=0.0))
 
 
 def without_own(own, distances, indices):
@@ -620,7 +619,7 @@ class SparseSearch:
     stored values. `U` is None for the Euclidean metric.
     """
 
-    lacks_images = False
+    lacks_images = begins_in_cells = False
 
     def __init__(self, X, norms, U):
         self.X, self.norms, self.U = X, norms, U

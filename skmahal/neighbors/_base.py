@@ -35,7 +35,7 @@ from skmahal._core.kernels import available
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.points import records_from
 from skmahal._core.search import without_own
-from skmahal._core.threads import one_blas_thread, thread_count
+from skmahal._core.threads import check_n_jobs, one_blas_thread, thread_count
 from skmahal._core.types import Engine, Floats, Metric, Mode, Rows
 from skmahal._estimator import (
     Persistent,
@@ -68,7 +68,8 @@ _MANY_POINTS = 20_000
 MOST_TASKS = 3
 
 # Threads share the work of one query if it reads more bytes of codes than _LARGE, and
-# that of many queries if these need at least _LITTLE products of coordinates.
+# that of many queries if these need at least _LITTLE products of coordinates. With
+# fewer, BLAS is limited to one thread.
 _LARGE = 1 << 24
 _LITTLE = 1 << 23
 
@@ -894,15 +895,17 @@ def workers(n_jobs, index, n_queries, little=_LITTLE, K=None):
     """Number of threads for some queries, and the context in which they run.
 
     A single query uses one thread, unless the index is large, and leaves BLAS its own.
-    Queries that need fewer products of coordinates than `little` use one thread, and so
-    does BLAS if they are few: on busy cores it waits longer for its threads than such
-    products take. K is the number of neighbours, if these are to be found.
+    Queries that need fewer products of coordinates than `little` use one thread. If
+    they need fewer than :data:`_LITTLE`, BLAS has one as well: on busy cores it waits
+    longer for its threads than such products take. K is the number of neighbours, if
+    these are to be found.
     """
+    check_n_jobs(n_jobs)
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)
         # Handing work to a thread takes as long as reading megabytes of codes.
         large = plan is not None and index.n * (plan.r_one or width) > _LARGE
-        large = large and (K is None or not index.probes_first(K))
+        large = large and (K is None or not index.begins_in_cells(K))
         return thread_count(n_jobs) if large else 1, nullcontext()
     jobs = min(thread_count(n_jobs), n_queries)
     products = n_queries * index.n * min(index.d, index.k)

@@ -169,6 +169,24 @@ def test_cells_are_exact_on_data_made_to_break_bounds(name, metric, dtype):
         np.testing.assert_array_equal(indices, expected[1])
 
 
+def test_no_two_clusters_share_a_cell_of_an_exact_search(monkeypatch):
+    rng = np.random.default_rng(0)
+    own = np.repeat(np.arange(100), 30)
+    Z = rng.normal(size=(100, 32))[own] + 0.1 * rng.normal(size=(3000, 32))
+    Z = Z.astype(np.float32)
+
+    def shared():
+        """How many cells have points of several clusters."""
+        centres = partition._means(Z, 110, True, np.random.default_rng(1), 1)
+        labels, _ = partition.nearest_rows(Z, centres)
+        pairs = np.unique(np.stack([labels, own]), axis=1)
+        return np.count_nonzero(np.bincount(pairs[0]) > 1)
+
+    assert shared() == 0
+    monkeypatch.setattr(partition, "_WIDE", np.inf)
+    assert shared() > 0
+
+
 def test_an_exact_search_uses_cells_of_clustered_points():
     X = clusters(6000, 128, 60, 0.2).astype(np.float32)
     Q = clusters(6040, 128, 60, 0.2).astype(np.float32)[6000:]

@@ -109,7 +109,7 @@ def test_no_number_of_sketches_is_named_where_none_is_proven_to_do(changed):
     found = held(**changed)
     assert found.sufficient_L is None
     assert not found.enough_sketches
-    assert "So would" not in str(found)
+    assert "sketches promise it" not in str(found)
 
 
 @pytest.mark.parametrize("way", ["exact", "enclosed"])
@@ -133,6 +133,8 @@ def test_one_sketch_holds_for_fixed_queries_alone():
     found = held(distances="enclosed", pairs="pooled")
     assert "One sketch of 320 rows serves pair_distances" in str(found)
     assert "adaptive=True promises pair_distances" in str(found)
+    found = held(distances="pooled", pairs="pooled")
+    assert "320 rows serves distances and pair_distances" in str(found)
 
 
 @pytest.mark.parametrize("count", [1, 10, 99, 1000])
@@ -172,8 +174,8 @@ def test_words_have_the_numbers():
     for part in ("500 points", "k=400", "L=10", "m=48", "R=5", "16 leading", "1 ± 0.2"):
         assert part in text
     size = 4e-9 * 500 * 48 * found.sufficient_L
-    assert f"L={found.sufficient_L:,} sketches" in text
-    assert f"{size:.2g} GB" in text
+    assert f"L={found.sufficient_L} sketches" in text
+    assert f"take {size:.0f} GB" in text
     assert "delta=1e-05 does for 1000 queries" in text
     assert "- exact: 0.0 MB, 100 or 500 µs." in text
     assert "- codes: 2.0 MB, 100 µs alone." in text

@@ -10,12 +10,14 @@ from itertools import count as count_from
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from skmahal import (
     SketchedMahalanobisClassifier,
     SketchedMahalanobisNeighbors,
     SketchedMahalanobisRegressor,
 )
+from skmahal._core.threads import one_blas_thread
 
 D, K_ROWS, N = 30, 20, 300
 CERTIFIED = {
@@ -430,3 +432,30 @@ def test_points_that_are_removed_before_a_search_are_not_found(search, queries):
 
     with pytest.raises(ValueError, match="from 1 to 10, the number of points, got 20"):
         index.kneighbors(Queries())
+
+
+def blas_threads():
+    return {
+        one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"
+    }
+
+
+def test_the_threads_of_blas_are_given_back_by_the_last_reader():
+    # Private: which of two queries ends first is otherwise left to chance.
+    entered, end = threading.Event(), threading.Event()
+
+    def read():
+        with one_blas_thread():
+            entered.set()
+            end.wait()
+
+    with threadpool_limits(2, user_api="blas"):
+        before, other = blas_threads(), threading.Thread(target=read)
+        with one_blas_thread():
+            assert blas_threads() == {1}
+            other.start()
+            entered.wait()
+        assert blas_threads() == {1}
+        end.set()
+        other.join()
+        assert blas_threads() == before

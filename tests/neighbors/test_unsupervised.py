@@ -22,6 +22,7 @@ from sklearn.preprocessing import StandardScaler
 
 from skmahal import SketchedMahalanobisNeighbors
 from skmahal._core import bounds
+from skmahal.neighbors import _base as base
 
 from .cases import (
     CERTIFIED,
@@ -1050,3 +1051,24 @@ def test_many_updates_in_a_row(kind):
         index.update_metric(low_rank=step)
     assert_exact_neighbours(index, oracle_of(index), QUERIES, kind.dtype)
     index.check()
+
+
+def test_sparse_points_get_transformed_rows_between_two_single_queries(monkeypatch):
+    # Otherwise only indexes of millions of numbers ask how a single query begins.
+    monkeypatch.setattr(base, "_LARGE", 0)
+    rng = np.random.default_rng(0)
+    X = sparse.random(4000, 200, 0.05, format="csr", random_state=0)
+    U, q = rng.normal(size=(16, 200)), X[:1]
+    index = SketchedMahalanobisNeighbors().fit(X)
+    index.kneighbors(q)
+    index.update_metric(U)
+    truth = np.linalg.norm((X.toarray() - q.toarray()) @ U.T, axis=1)
+    assert_allclose(index.kneighbors(q)[0][0], np.sort(truth)[:5], atol=1e-7)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_number_of_jobs_is_refused_for_any_number_of_queries(count):
+    X = np.random.default_rng(0).normal(size=(30, 3))
+    index = SketchedMahalanobisNeighbors().fit(X).set_params(n_jobs=0)
+    with pytest.raises(ValueError, match="n_jobs must be None or an integer"):
+        index.kneighbors(X[:count])
