@@ -13,6 +13,11 @@ from joblib import cpu_count, effective_n_jobs
 
 _cores = lru_cache(maxsize=1)(cpu_count)
 
+# Newer versions of threadpoolctl ignore all threads but the first that limits OpenBLAS,
+# until this is called. For older ones, `dict` does nothing.
+_openblas = getattr(threadpoolctl, "OpenBLASController", None)
+_let_any_thread_limit = getattr(_openblas, "clear_controlling_thread", dict)
+
 
 def slices(count, step):
     """Slices of at most `step` that cover ``range(count)``."""
@@ -64,32 +69,17 @@ def _blas():
     return threadpoolctl.ThreadpoolController().select(user_api="blas")
 
 
-def _let_any_thread_limit():
-    """Let this thread limit OpenBLAS, or undo what another one has limited.
-
-    Newer versions of threadpoolctl ignore all threads but the first that does so.
-    """
-    openblas = getattr(threadpoolctl, "OpenBLASController", None)
-    if hasattr(openblas, "clear_controlling_thread"):
-        openblas.clear_controlling_thread(force=True)
-
-
-def check_n_jobs(n_jobs):
-    """Refuse what is not a number of threads."""
-    if n_jobs is not None and (not isinstance(n_jobs, Integral) or n_jobs == 0):
-        raise ValueError(
-            f"n_jobs must be None or an integer other than 0, got {n_jobs!r}."
-        )
-
-
 def thread_count(n_jobs):
     """Threads for `n_jobs`; None takes as many as BLAS may use.
 
     That is one a core, or fewer where the user, or joblib in its workers, has limited
     the threads of BLAS.
     """
-    check_n_jobs(n_jobs)
     if n_jobs is not None:
+        if not isinstance(n_jobs, Integral) or n_jobs == 0:
+            raise ValueError(
+                f"n_jobs must be None or an integer other than 0, got {n_jobs!r}."
+            )
         if n_jobs < 0:
             n_jobs = max(1, _cores() + 1 + n_jobs)
         return effective_n_jobs(n_jobs)
@@ -116,16 +106,16 @@ def one_blas_thread():
         with _Pin.lock:
             _Pin.inside.add(me)
             if _Pin.limit is None:
-                _let_any_thread_limit()
+                _let_any_thread_limit(force=True)
                 _Pin.limit = _blas().limit(limits=1)
         yield
     finally:
         with _Pin.lock:
             _Pin.inside.discard(me)
             if not _Pin.inside and _Pin.limit is not None:
-                _let_any_thread_limit()
+                _let_any_thread_limit(force=True)
                 _Pin.limit.restore_original_limits()
-                _let_any_thread_limit()
+                _let_any_thread_limit(force=True)
                 _Pin.limit = None
 
 

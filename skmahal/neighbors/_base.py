@@ -35,7 +35,7 @@ from skmahal._core.kernels import available
 from skmahal._core.maintenance import MetricMaintenance
 from skmahal._core.points import records_from
 from skmahal._core.search import without_own
-from skmahal._core.threads import check_n_jobs, one_blas_thread, thread_count
+from skmahal._core.threads import one_blas_thread, thread_count
 from skmahal._core.types import Engine, Floats, Metric, Mode, Rows
 from skmahal._estimator import (
     Persistent,
@@ -900,7 +900,6 @@ def workers(n_jobs, index, n_queries, little=_LITTLE, K=None):
     longer for its threads than such products take. K is the number of neighbours, if
     these are to be found.
     """
-    check_n_jobs(n_jobs)
     if n_queries == 1:
         plan, width = index.plan, min(index.d, index.k)
         # Handing work to a thread takes as long as reading megabytes of codes.

@@ -1064,11 +1064,3 @@ def test_sparse_points_get_transformed_rows_between_two_single_queries(monkeypat
     index.update_metric(U)
     truth = np.linalg.norm((X.toarray() - q.toarray()) @ U.T, axis=1)
     assert_allclose(index.kneighbors(q)[0][0], np.sort(truth)[:5], atol=1e-7)
-
-
-@pytest.mark.parametrize("count", [1, 3])
-def test_a_number_of_jobs_is_refused_for_any_number_of_queries(count):
-    X = np.random.default_rng(0).normal(size=(30, 3))
-    index = SketchedMahalanobisNeighbors().fit(X).set_params(n_jobs=0)
-    with pytest.raises(ValueError, match="n_jobs must be None or an integer"):
-        index.kneighbors(X[:count])
