@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 from sklearn.metrics import pairwise_distances_argmin
 
-from skmahal import SketchedMahalanobisNeighbors
+from skmahal import SketchedMahalanobisNeighbors, warm_up
 from skmahal.online import LEGO
 
 from . import _data, _peers, _plots, _report, _timing
@@ -77,6 +77,8 @@ class Contender(NamedTuple):
 def run(options, progress):
     """Measure every case; those without their data are left out with a note."""
     tasks = list(measurements(options))
+    # Loops are compiled once per installation: no step of the metric waits for that.
+    warm_up()
     progress.begin("recall", len(tasks))
     rows, notes = [], []
     for name, measure in tasks:
