@@ -111,16 +111,20 @@ class Found(NamedTuple):
 
 
 @njit(cache=True, nogil=True, fastmath=_SUMS - {"nnan"})
-def transform_queries(points, origin, U):
-    """``y = U(q - origin)`` and ``g = Uᵀy`` of queries, ‖y‖² and ‖g‖, for a small U."""
+def transform_queries(points, origin, U, images, gradients, squares, lengths):
+    """Write ``y = U(q - origin)`` and ``g = Uᵀy`` of queries, ‖y‖² and ‖g‖.
+
+    For a small U. Nothing is returned: a signal would break what numba does for that.
+    """
     count, d = points.shape
-    gaps = points - origin
-    images, gradients = gaps, gaps
-    if len(U):
-        images, gradients = np.empty((count, len(U))), np.zeros((count, d))
-    squares, lengths = np.zeros(count), np.zeros(count)
+    squares[:], lengths[:] = 0, 0
     for at in range(count):
-        gap, g = gaps[at], gradients[at]
+        gap, g = points[at] - origin, gradients[at]
+        if len(U) == 0:
+            g[:] = gap
+            images[at] = gap
+        else:
+            g[:] = 0
         for i in range(len(U)):
             row, y = U[i], 0.0
             for j in range(np.uint64(d)):
@@ -133,7 +137,6 @@ def transform_queries(points, origin, U):
         for j in range(np.uint64(d)):
             lengths[at] += g[j] * g[j]
         lengths[at] = np.sqrt(lengths[at])
-    return images, gradients, squares, lengths
 
 
 @njit(cache=True, nogil=True)

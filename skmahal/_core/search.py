@@ -139,8 +139,11 @@ class DenseSearch:
         points = np.array(points, dtype=np.float64, order="C")
         if len(points) < FEW and U.size <= _SMALL_METRIC and available():
             loops = self.module or kernels(self.space.rows.dtype, "some")
-            found = loops.transform_queries(points, origin, U)
-            images, gradients, squares, lengths = found
+            images = np.empty((len(points), len(U) or self.d))
+            gradients = np.empty_like(points)
+            squares, lengths = np.empty((2, len(points)))
+            found = images, gradients, squares, lengths
+            loops.transform_queries(points, origin, U, *found)
         else:
             with np.errstate(over="ignore", invalid="ignore"):
                 images = gradients = points - origin

@@ -287,7 +287,7 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
         ``decide(fitted, targets, weights, *args)`` gets targets of shape (queries, K,
         outputs), and returns a list of arrays with one row per query.
         """
-        fitted, parts = copy(self), []
+        fitted, out = copy(self), None
         held = fitted._fitted()
         index = held.index
         Q = None if X is None else fitted._queries(X, index)
@@ -304,8 +304,12 @@ class SupervisedNeighborsBase(KNeighborsQueries, SketchedNeighborsBase):
                 weights = neighbour_weights(near, fitted.weights)
                 if votes is not None:
                     weights = votes if weights is None else weights * votes
-                parts.append(decide(fitted, records["target"][at], weights, *args))
-        return [np.concatenate(blocks) for blocks in zip(*parts, strict=True)]
+                part = decide(fitted, records["target"][at], weights, *args)
+                if out is None:
+                    out = [np.empty((count, *a.shape[1:]), a.dtype) for a in part]
+                for whole, block in zip(out, part, strict=True):
+                    whole[rows] = block
+        return out
 
     def _voters(self, held, Q, K, own=None):
         """The K nearest points that have targets and a weight, or as many as there are.
